@@ -1,0 +1,1 @@
+"""The protocol surface: MCP server and command line. No domain logic; never imports torch."""

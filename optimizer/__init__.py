@@ -1,0 +1,1 @@
+"""Evidence to patches: events, segments, findings, proposals, paired trials, approvals, rounds. Never imports torch."""

@@ -1,0 +1,130 @@
+"""Durable file primitives, the lowest layer: everything that mcp-evo writes goes through here.
+
+1. A JSON or text document is written to a temporary file in the same folder, flushed to the disk and renamed over the
+   old one, so a reader sees the old or the new document and never a part of one.
+2. A line of a JSON-lines file is one `write` on an append-only handle under a lock file beside it.
+3. A reader of JSON lines splits on byte 0x0A only (U+2028 and U+0085 are text), counts bad lines and goes on.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+
+def write_bytes_atomic(path: Path, data: bytes, *, mode: int = 0o644) -> None:
+    """Replaces `path` by `data` in one step.
+
+    Raises OSError (for instance ENOSPC) with the old document untouched and no temporary file left behind.
+    """
+    handle, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(name, mode)
+        os.replace(name, path)
+    except BaseException:
+        if os.path.exists(name):
+            os.unlink(name)
+        raise
+
+
+def write_text_atomic(path: Path, text: str) -> None:
+    """`write_bytes_atomic` for UTF-8 text with line feeds as written."""
+    write_bytes_atomic(path, text.encode("utf-8"))
+
+
+def write_json_atomic(path: Path, document: Any) -> None:
+    """Writes `document` as indented UTF-8 JSON; NaN and infinity are refused with ValueError (they are not JSON)."""
+    text = json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False)
+    write_bytes_atomic(path, text.encode("utf-8") + b"\n")
+
+
+def read_json(path: Path) -> Any:
+    """Reads one JSON document. Raises FileNotFoundError, or ValueError that names the file."""
+    try:
+        return json.loads(path.read_bytes())
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8: {error}") from error
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}: not JSON: {error}") from error
+
+
+def lock_of(path: Path) -> FileLock:
+    """The inter-process lock that guards `path` (a `.lock` file beside it)."""
+    return FileLock(str(path) + ".lock", mode=0o600)
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """Appends one line (without its line feed) as one write under the file's lock.
+
+    A torn last line, left by a writer that was killed, is closed first, so that it costs itself and not this line.
+    """
+    if b"\n" in line:
+        raise ValueError("a JSON line cannot hold a line feed")
+    with lock_of(path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            size = os.fstat(descriptor).st_size
+            torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+            data = (b"\n" if torn else b"") + line + b"\n"
+            written = os.write(descriptor, data)
+            if written != len(data):  # a full disk may take a part: take it back, so that no reader meets half a line
+                os.ftruncate(descriptor, size)
+                raise OSError(28, f"only {written} of {len(data)} bytes were written", str(path))
+        finally:
+            os.close(descriptor)
+
+
+def append_json(path: Path, document: Any) -> None:
+    """Appends `document` as one JSON line; NaN and infinity are refused with ValueError."""
+    append_line(path, json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8"))
+
+
+@dataclass(frozen=True)
+class JsonLines:
+    """What a JSON-lines file held."""
+
+    rows: list[tuple[int, Any]]
+    """(line number from 1, document), in file order."""
+    bad_lines: list[int]
+    """Numbers of the lines that are not JSON."""
+    end: int
+    """Offset in bytes behind the last complete line: where an incremental reader goes on."""
+
+
+def iterate_lines(path: Path, offset: int = 0) -> Iterator[tuple[int, bytes]]:
+    """(offset behind the line, line without its line feed) for each complete line from `offset` on."""
+    with open(path, "rb") as stream:
+        stream.seek(offset)
+        position = offset
+        for line in stream:  # a binary stream splits on 0x0A only
+            if not line.endswith(b"\n"):
+                return
+            position += len(line)
+            yield position, line[:-1]
+
+
+def read_json_lines(path: Path, offset: int = 0, first_line: int = 1) -> JsonLines:
+    """Reads the complete lines from `offset` on; a missing file is an empty one. Bad lines are counted, not raised."""
+    rows: list[tuple[int, Any]] = []
+    bad: list[int] = []
+    end = offset
+    if not path.exists():
+        return JsonLines(rows, bad, end)
+    for number, (behind, line) in enumerate(iterate_lines(path, offset), start=first_line):
+        end = behind
+        if not line.strip():
+            continue
+        try:
+            rows.append((number, json.loads(line)))
+        except ValueError:
+            bad.append(number)
+    return JsonLines(rows, bad, end)

@@ -1,0 +1,1 @@
+"""Learning: configuration, environments, models, rollouts, GRPO, runs."""

@@ -1,0 +1,132 @@
+"""TrainingConfig: the one model behind command line, tool schema, documentation, request parser and run directory.
+
+Amounts. A *problem* is one task of the training set; an *episode* is one attempt at a problem; a *group* is the
+`num_generations` episodes of one problem; an optimiser *step* learns from `batch_size` groups, so from
+`batch_size * num_generations` episodes. `epochs` or `max_steps` or `max_episodes` bound the run; without any of them
+the problems are cycled until `target_reward` is met on the validation split or `DEFAULT_MAX_STEPS` is spent.
+"""
+
+import math
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+SCHEMA_VERSION = 1
+
+DEFAULT_MAX_STEPS = 100
+"""Budget of a run that states a target but no amount: about a minute for `tiny` on two cores."""
+
+DEFAULT_STEPS_WITHOUT_TARGET = 30
+"""Budget of a run that states neither a target nor an amount."""
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be run: says what was wrong, what is allowed and what to do next."""
+
+
+class TrainingConfig(BaseModel):
+    """Everything that decides a training run. Unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+    schema_version: Literal[1] = Field(1, description="Version of this format.")
+
+    env: str = Field(
+        "calculator",
+        description="Environment: calculator, house_rules, lookup, another registered name, or python:module:Class.",
+    )
+    env_args: dict[str, Any] = Field(default_factory=dict, description="Keyword arguments of the environment's tasks.")
+    difficulty: Literal["simple", "mixed", "hard"] = Field("mixed", description="Difficulty of generated problems.")
+    data: str | None = Field(None, description="Own tasks: a .jsonl or .csv or .parquet file instead of generated ones.")
+    columns: dict[str, str] = Field(
+        default_factory=dict, description="Column map of `data`: our name (prompt, answer, …) to the file's column."
+    )
+    reward: str | None = Field(
+        None, description="Own reward python:module:function(episode) -> float, instead of the environment's."
+    )
+
+    model: str = Field("tiny", description="Alias (tiny, smollm2-135m, qwen-0.5b, …), hub id, folder or .gguf file.")
+    device: Literal["auto", "cpu", "cuda", "mps"] = Field("auto", description="Where to train; auto: cuda, mps, cpu.")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field("auto", description="auto: float32 on CPU and MPS.")
+    lora: bool | None = Field(None, description="Train LoRA adapters; null: only where the full model does not fit.")
+    lora_rank: int = Field(16, ge=1, le=512, description="Rank of the adapters.")
+    threads: int | None = Field(None, ge=1, le=1024, description="CPU threads of the worker; null: all cores.")
+
+    problems: int = Field(64, ge=1, le=1_000_000, description="Problems (题) in the training set.")
+    epochs: float | None = Field(None, gt=0, le=10_000, description="Passes over the training set.")
+    max_steps: int | None = Field(None, ge=1, le=1_000_000, description="Optimiser steps at most.")
+    max_episodes: int | None = Field(None, ge=1, le=100_000_000, description="Training episodes at most.")
+    target_reward: float | None = Field(
+        None, ge=0, le=1, description="Goal: success on the validation split; the run stops when it is met."
+    )
+
+    learning_rate: float = Field(3e-4, gt=0, le=1, description="Peak learning rate of AdamW.")
+    lr_schedule: Literal["constant", "linear", "cosine"] = Field("constant", description="Shape after the warm-up.")
+    warmup_steps: int = Field(0, ge=0, le=100_000, description="Steps of linear warm-up.")
+    batch_size: int = Field(4, ge=1, le=4096, description="Problems (groups) in one optimiser step.")
+    num_generations: int = Field(8, ge=2, le=256, description="Episodes of one problem (group size G).")
+    loss_type: Literal["grpo", "dapo", "dr_grpo", "bnpo"] = Field("dapo", description="Loss of the GRPO family.")
+    scale_rewards: Literal["group", "batch", "none"] = Field("group", description="What the advantage is divided by.")
+    beta: float = Field(0.0, ge=0, le=10, description="Weight of the KL term to the start model; 0: none.")
+    epsilon_low: float = Field(0.2, gt=0, lt=1, description="Lower clip range of the probability ratio.")
+    epsilon_high: float = Field(0.2, gt=0, le=10, description="Upper clip range of the probability ratio.")
+    max_grad_norm: float = Field(1.0, gt=0, le=1e6, description="Gradient norm is clipped to this.")
+    weight_decay: float = Field(0.0, ge=0, le=1, description="AdamW weight decay.")
+
+    temperature: float = Field(1.0, gt=0, le=10, description="Sampling temperature of training episodes.")
+    max_completion_tokens: int = Field(
+        256, ge=4, le=131_072, description="Tokens of one episode after its prompt, the environment's included."
+    )
+    max_turns: int = Field(4, ge=1, le=256, description="Model turns in one episode.")
+    tool_timeout_s: float = Field(10.0, gt=0, le=3600, description="Seconds one tool call may take.")
+    system_prompt: str | None = Field(None, max_length=20_000, description="Replaces the environment's system prompt.")
+
+    test_problems: int = Field(128, ge=8, le=100_000, description="Held-out problems of eval.before and eval.after.")
+    validation_problems: int = Field(64, ge=8, le=100_000, description="Problems of the validation split.")
+    validate_every: int = Field(5, ge=0, le=100_000, description="Steps between validations; 0: never.")
+    skip_eval_before: bool = Field(False, description="Leave out the test before training (trials know it already).")
+
+    seed: int = Field(1, ge=0, le=2**31 - 1, description="Seed of tasks, sampling and training.")
+    mode: Literal["auto", "approve"] = Field("auto", description="auto: just run; approve: ask before it starts.")
+    auto_stop: bool = Field(False, description="Let a critical anomaly end the run.")
+    save_every: int = Field(0, ge=0, le=100_000, description="Steps between checkpoints; 0: only the final model.")
+    keep_episodes: bool = Field(True, description="Write every training episode to episodes/.")
+
+    @property
+    def episodes_per_step(self) -> int:
+        """Episodes of one optimiser step."""
+        return self.batch_size * self.num_generations
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps of one pass over the problems; the last, incomplete batch of an epoch is filled from the next one."""
+        return math.ceil(self.problems / self.batch_size)
+
+    @property
+    def planned_steps(self) -> int:
+        """Optimiser steps at most, the smallest of the stated bounds."""
+        bounds = []
+        if self.epochs is not None:
+            bounds.append(math.ceil(self.epochs * self.problems / self.batch_size))
+        if self.max_steps is not None:
+            bounds.append(self.max_steps)
+        if self.max_episodes is not None:
+            bounds.append(self.max_episodes // self.episodes_per_step)
+        if not bounds:
+            bounds.append(DEFAULT_STEPS_WITHOUT_TARGET if self.target_reward is None else DEFAULT_MAX_STEPS)
+        return min(bounds)
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        if self.max_episodes is not None and self.max_episodes < self.episodes_per_step:
+            raise ValueError(
+                f"max_episodes {self.max_episodes} is less than one step: batch_size {self.batch_size} problems x "
+                f"num_generations {self.num_generations} = {self.episodes_per_step} episodes. "
+                f"Raise max_episodes to at least {self.episodes_per_step}, or lower batch_size or num_generations."
+            )
+        if self.batch_size > self.problems:
+            raise ValueError(
+                f"batch_size {self.batch_size} asks for more problems in one step than the training set has "
+                f"({self.problems}). Use batch_size <= {self.problems}, or problems >= {self.batch_size}."
+            )
+        return self
