@@ -88,8 +88,8 @@ def identical(pairs: Sequence[Pair]) -> bool:
 def summarise(pairs: Sequence[Pair], plan: TrialPlan) -> Summary:
     """Everything the pairs say so far. Raises ValueError without pairs.
 
-    Test values are filled when at least one look of the plan was reached; they are those of the pairs up to that look, so
-    that a pair behind it changes no decision.
+    Test values are filled when at least one look of the plan was reached; they are those of the pairs up to that look,
+    so that a pair behind it changes no decision.
     """
     if not pairs:
         raise ValueError("no pairs to summarise: run at least one")
@@ -254,7 +254,7 @@ def _undecided(plan: TrialPlan, summary: Summary, *, final: bool) -> Decision:
     )
 
 
-def no_effect(summary: Summary, because: str) -> Decision:
+def no_effect(summary: Summary | None, because: str) -> Decision:
     """The verdict without a test where both arms are the same."""
     return Decision(
         verdict=TrialVerdict.INCONCLUSIVE,

@@ -139,4 +139,5 @@ class Decision(BaseModel):
     """The plan has looks left (`patches try --more`)."""
     final: bool = True
     """False: the trial was ended by its budget before the plan's last look."""
-    summary: Summary
+    summary: Summary | None = None
+    """Null where no pair was run."""
