@@ -1,0 +1,136 @@
+"""The environment contract: what TRL's `environment_factory` asks of a class, and a few optional members more.
+
+An environment is one class, built once per episode and then thrown away:
+
+- `reset(**row)` receives the task's row and returns an observation that is appended to the last user message, or None;
+- every other public method with type hints and a Google-style docstring is a tool;
+- `get_reward() -> float` grades the episode when it is over.
+
+Optional: `finished` (attribute or property; True ends the episode after the current turn), `close()`, `seed(value)`,
+`system_prompt` (class attribute), and the class method `tasks(split, n, seed, difficulty, **env_args)`, which makes
+rows for users who bring no file of their own. A row has a `prompt` (text or chat messages); its other keys go to
+`reset`. The three splits must be disjoint; the shipped environments draw the split of a problem from a hash of it.
+
+A bad episode is data, not a crash: whatever an environment raises is recorded on that episode and nowhere else.
+"""
+
+import hashlib
+import inspect
+import random
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol, runtime_checkable
+
+NOT_TOOLS = frozenset({"reset", "get_reward", "close", "seed", "finished", "tasks"})
+"""Public members of an environment class that the model must not see as tools."""
+
+Row = dict[str, Any]
+
+
+class Split(StrEnum):
+    """Which problems: to learn from, to steer by, to report."""
+
+    TRAIN = "train"
+    VALIDATION = "validation"
+    TEST = "test"
+
+
+@runtime_checkable
+class Environment(Protocol):
+    """One episode's world."""
+
+    def reset(self, **row: Any) -> str | None: ...
+
+    def get_reward(self) -> float: ...
+
+
+class EnvironmentFault(Exception):
+    """An environment that cannot be used: names the class, what is missing and what to add."""
+
+
+@dataclass(frozen=True)
+class EnvironmentSpec:
+    """An environment class, looked at once."""
+
+    name: str
+    factory: Callable[[], Any]
+    tools: tuple[str, ...]
+    """Names of the tool methods in alphabetical order (the order in which TRL shows them to the model)."""
+    system_prompt: str | None = None
+    tasks: Callable[..., list[Row]] | None = None
+    """tasks(split, n, seed, difficulty, **env_args) -> rows, where the class makes its own."""
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, name: str, environment: type) -> "EnvironmentSpec":
+        """Inspects a class. Raises EnvironmentFault where the contract is not met."""
+        if not isinstance(environment, type):
+            raise EnvironmentFault(f"{name}: {environment!r} is not a class; name a class with reset and get_reward.")
+        members = dict(inspect.getmembers(environment, predicate=inspect.isfunction))
+        for needed in ("reset", "get_reward"):
+            if needed not in members:
+                raise EnvironmentFault(
+                    f"environment {name}: class {environment.__name__} has no method `{needed}`. An environment needs "
+                    "reset(**row), get_reward() -> float and at least one public method with a docstring as a tool."
+                )
+        tools = tuple(sorted(m for m in members if not m.startswith("_") and m not in NOT_TOOLS))
+        if not tools:
+            raise EnvironmentFault(f"environment {name}: class {environment.__name__} has no public method to use as a tool.")
+        for tool in tools:
+            if not inspect.getdoc(members[tool]):
+                raise EnvironmentFault(
+                    f"environment {name}: tool `{tool}` has no docstring. Say in one line what it does and describe "
+                    "each argument under `Args:`; the model reads it."
+                )
+        return cls(
+            name=name,
+            factory=environment,
+            tools=tools,
+            system_prompt=vars(environment).get("system_prompt"),
+            tasks=environment.tasks if "tasks" in dir(environment) else None,
+        )
+
+
+SPLIT_SHARES = {Split.TRAIN: 0.6, Split.VALIDATION: 0.2, Split.TEST: 0.2}
+"""Share of the problem space that belongs to each split."""
+
+
+def split_of(identity: Hashable) -> Split:
+    """The split that owns a problem: a hash of the problem itself, so that no seed can mix the splits."""
+    digest = hashlib.sha256(repr(identity).encode("utf-8")).digest()
+    position = int.from_bytes(digest[:8], "big") / 2**64
+    for split, share in SPLIT_SHARES.items():
+        if position < share:
+            return split
+        position -= share
+    return Split.TEST
+
+
+def draw(
+    make: Callable[[random.Random], tuple[Hashable, Row]], split: Split, n: int, seed: int, *, scope: str
+) -> list[Row]:
+    """`n` different problems of one split: the sequence depends on (scope, split, seed) alone and a longer one begins
+    with the shorter one.
+
+    `make(rng)` returns (identity, row). Raises ValueError when the space holds too few problems.
+    """
+    stream: Iterator[int] = iter(range(2**62))
+    seen: set[Hashable] = set()
+    rows: list[Row] = []
+    misses = 0
+    while len(rows) < n:
+        rng = random.Random(f"{scope}|{split.value}|{seed}|{next(stream)}")
+        identity, row = make(rng)
+        if split_of(identity) is not split or identity in seen:
+            misses += 1
+            if misses > 5000:
+                raise ValueError(
+                    f"{scope} has about {len(rows)} different {split.value} problems, {n} were asked for. Ask for at "
+                    "most that many or choose a harder difficulty, whose space is larger."
+                )
+            continue
+        misses = 0
+        seen.add(identity)
+        rows.append(row)
+    return rows

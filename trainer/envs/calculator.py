@@ -1,0 +1,79 @@
+"""`calculator`: arithmetic in words, a `calculate` tool and a `finish` tool. Reward 1 for the right final answer."""
+
+import random
+from typing import Any
+
+from trainer.envs.arithmetic import evaluate, same_number, show
+from trainer.envs.base import Row, Split, draw
+
+QUESTIONS = ("What is {e}?", "Compute {e}.", "Calculate {e}", "Please work out {e}.", "Find the value of {e}.")
+
+
+def simple_problem(rng: random.Random) -> str:
+    """Two numbers from 2 to 20."""
+    return f"{rng.randint(2, 20)} {rng.choice('+-*')} {rng.randint(2, 20)}"
+
+
+def hard_problem(rng: random.Random) -> str:
+    """Three numbers from 2 to 99, half of them with brackets."""
+    a, b, c = (rng.randint(2, 99) for _ in range(3))
+    o1, o2 = rng.choice("+-*"), rng.choice("+-*")
+    return rng.choice((f"{a} {o1} {b} {o2} {c}", f"({a} {o1} {b}) {o2} {c}"))
+
+
+def problem(rng: random.Random, difficulty: str) -> str:
+    """An expression; `mixed` is simple and hard in equal shares."""
+    hard = difficulty == "hard" or (difficulty == "mixed" and rng.random() < 0.5)
+    return hard_problem(rng) if hard else simple_problem(rng)
+
+
+class Calculator:
+    """Arithmetic with a calculator."""
+
+    system_prompt = "Solve the task with the tools."
+
+    def __init__(self) -> None:
+        self._expected = ""
+        self._reward = 0.0
+        self.finished = False
+
+    @classmethod
+    def tasks(cls, split: Split, n: int, seed: int, difficulty: str = "mixed", **env_args: Any) -> list[Row]:
+        """Rows with `prompt` and `answer`; problems of different splits never share an expression."""
+        if env_args:
+            raise ValueError(f"calculator takes no env_args; got {', '.join(sorted(env_args))}.")
+
+        def make(rng: random.Random) -> tuple[str, Row]:
+            expression = problem(rng, difficulty)
+            question = rng.choice(QUESTIONS).format(e=expression)
+            return expression, {"prompt": question, "answer": show(evaluate(expression))}
+
+        return draw(make, Split(split), n, seed, scope=f"calculator/{difficulty}")
+
+    def reset(self, answer: str = "", **_: Any) -> None:
+        """Takes the expected answer."""
+        self._expected, self._reward, self.finished = answer, 0.0, False
+
+    def calculate(self, expression: str) -> str:
+        """
+        Evaluate an arithmetic expression.
+
+        Args:
+            expression: The expression, e.g. 3*(4+5).
+        """
+        return show(evaluate(expression))
+
+    def finish(self, answer: str) -> str:
+        """
+        Submit the final answer.
+
+        Args:
+            answer: The final number.
+        """
+        self._reward = float(same_number(str(answer), self._expected))
+        self.finished = True
+        return "done"
+
+    def get_reward(self) -> float:
+        """1 for the right answer, else 0."""
+        return self._reward

@@ -1,0 +1,101 @@
+"""`house_rules`: an operator whose meaning every house draws for itself, so that weights alone cannot know a new house.
+
+`env_args`: `houses` = "new" (default: each split has houses of its own) or "fixed" (the same `count` houses in every
+split, new numbers at test time: what can be learned into the weights).
+"""
+
+import random
+from typing import Any
+
+from trainer.envs.arithmetic import evaluate, same_number, show
+from trainer.envs.base import Row, Split, draw, split_of
+
+MEANINGS = ("{a} + {b}", "{a} - {b}", "{a} * {b}", "{b} - {a}", "({a} + {b}) * 2")
+"""What `a @ b` may mean."""
+QUESTIONS = ("In house {h}, what is {a} @ {b}?", "House {h}: compute {a} @ {b}.", "Work out {a} @ {b} in house {h}.")
+HOUSES = range(100, 1000)
+
+
+def meaning(house: int) -> str:
+    """The form that `a @ b` takes in a house: a fixed draw."""
+    return random.Random(f"house/{house}").choice(MEANINGS)
+
+
+def fixed_houses(count: int) -> list[int]:
+    """The first `count` houses of a fixed shuffle."""
+    houses = list(HOUSES)
+    random.Random("fixed houses").shuffle(houses)
+    return houses[:count]
+
+
+def expression(house: int, a: int, b: int) -> str:
+    """`a @ b` in the house, written out."""
+    return meaning(house).format(a=a, b=b)
+
+
+class HouseRules:
+    """Arithmetic with an operator of the house."""
+
+    system_prompt = "Solve the task with the tools."
+
+    def __init__(self) -> None:
+        self._expected = ""
+        self._reward = 0.0
+        self.finished = False
+
+    @classmethod
+    def tasks(
+        cls,
+        split: Split,
+        n: int,
+        seed: int,
+        difficulty: str = "mixed",
+        houses: str = "new",
+        count: int = 8,
+        **env_args: Any,
+    ) -> list[Row]:
+        """Rows with `prompt`, `answer` and `house`."""
+        if env_args or houses not in ("new", "fixed"):
+            raise ValueError("house_rules takes env_args houses ('new' or 'fixed') and count (with 'fixed').")
+        split = Split(split)
+        pool = fixed_houses(count) if houses == "fixed" else [h for h in HOUSES if split_of(("house", h)) is split]
+        top = {"simple": 9, "mixed": 20, "hard": 99}[difficulty]
+
+        def make(rng: random.Random) -> tuple[tuple[int, int, int], Row]:
+            house, a, b = rng.choice(pool), rng.randint(2, top), rng.randint(2, top)
+            row = {
+                "prompt": rng.choice(QUESTIONS).format(h=house, a=a, b=b),
+                "answer": show(evaluate(expression(house, a, b))),
+                "house": house,
+            }
+            return (house, a, b), row
+
+        return draw(make, split, n, seed, scope=f"house_rules/{difficulty}/{houses}/{count}")
+
+    def reset(self, answer: str = "", **_: Any) -> None:
+        """Takes the expected answer."""
+        self._expected, self._reward, self.finished = answer, 0.0, False
+
+    def calculate(self, expression: str) -> str:
+        """
+        Evaluate an arithmetic expression.
+
+        Args:
+            expression: The expression, e.g. 3*(4+5).
+        """
+        return show(evaluate(expression))
+
+    def finish(self, answer: str) -> str:
+        """
+        Submit the final answer.
+
+        Args:
+            answer: The final number.
+        """
+        self._reward = float(same_number(str(answer), self._expected))
+        self.finished = True
+        return "done"
+
+    def get_reward(self) -> float:
+        """1 for the right answer, else 0."""
+        return self._reward
