@@ -45,6 +45,10 @@ class TrainingConfig(BaseModel):
         None, description="Own reward python:module:function(episode) -> float, instead of the environment's."
     )
 
+    folder: str | None = Field(
+        None, description="Folder of your own Python files (python:module:Name); null: the working directory."
+    )
+
     model: str = Field("tiny", description="Alias (tiny, smollm2-135m, qwen-0.5b, …), hub id, folder or .gguf file.")
     device: Literal["auto", "cpu", "cuda", "mps"] = Field("auto", description="Where to train; auto: cuda, mps, cpu.")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field("auto", description="auto: float32 on CPU and MPS.")

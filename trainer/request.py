@@ -116,7 +116,11 @@ def parse_request(text: str) -> ParsedRequest:
     matches.sort(key=lambda match: match.start)
     matches = _drop_soft(matches)
     found = [
-        Found(match.rule.field, match.rule.convert(match.value), Span(match.start, match.end, text[match.start : match.end].strip()))
+        Found(
+            match.rule.field,
+            match.rule.convert(match.value),
+            Span(match.start, match.end, text[match.start : match.end].strip()),
+        )
         for match in matches
     ]
     found = [_lap(one, text) for one in found]
@@ -124,9 +128,7 @@ def parse_request(text: str) -> ParsedRequest:
     return ParsedRequest(text, tuple(found), tuple(unknown))
 
 
-def _scan(
-    folded: str, text: str, start: int, end: int, matches: list[_Match], free: list[tuple[int, int]]
-) -> None:
+def _scan(folded: str, text: str, start: int, end: int, matches: list[_Match], free: list[tuple[int, int]]) -> None:
     """Takes the leftmost, then longest phrase, again and again; what lies between goes to `free`."""
     position = start
     while position < end:

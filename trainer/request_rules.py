@@ -92,14 +92,19 @@ _INT = rf"(?P<v>{INTEGER})"
 _NUM = rf"(?P<v>{NUMBER})"
 _COUNTER = r"\s*(?:个|道|条|组|次|轮|份)?\s*"
 _OF_GAP = "|".join(
-    [*DIFFICULTY_WORDS.values(), *ENVIRONMENT_WORDS.values(), MATH_WORDS, r"training|different|random|generated|new|的|训练|随机|house"]
+    [
+        *DIFFICULTY_WORDS.values(),
+        *ENVIRONMENT_WORDS.values(),
+        MATH_WORDS,
+        r"training|different|random|generated|new|的|训练|随机|house",
+    ]
 )
 _GAP = rf"(?P<gap>(?:(?:{_OF_GAP})[\s,]*(?:的\s*)?){{0,4}}?)"
 
 
 def _word(words: str) -> str:
-    """Words that are not the inside of a longer Latin word."""
-    return rf"(?<![a-z0-9_])(?:{words})(?![a-z0-9_])"
+    """Words that are not the inside of a longer Latin word; a Chinese word needs no boundary: `学习率1e-4`."""
+    return rf"(?:(?<![a-z0-9_])|(?=[^\x00-\x7f]))(?:{words})(?:(?![a-z0-9_])|(?<=[^\x00-\x7f]))"
 
 
 def _named(field: str, names: str, value: str, convert: Callable[[str], Any], reverse: bool = True) -> list[Rule]:
@@ -128,7 +133,11 @@ _AMOUNTS = [
     *_counted("validation_problems", r"validation (?:problems?|tasks?|questions?)|验证(?:题目|问题|题)"),
     *_counted("problems", _PROBLEM, gap=True),
     *_counted("epochs", r"epochs?|passes|遍|轮次|轮训练|轮(?:的)?训练", float),
-    _rule("epochs", rf"(?:训练|跑|学习)\s*{_INT}\s*(?:个\s*)?轮(?!优化|演进|进化|迭代|对话|次)", lambda text: parse_number(text)),
+    _rule(
+        "epochs",
+        rf"(?:训练|跑|学习)\s*{_INT}\s*(?:个\s*)?轮(?!优化|演进|进化|迭代|对话|次)",
+        lambda text: parse_number(text),
+    ),
     _rule(LAPS, rf"{_INT}\s*(?:个\s*)?轮(?!优化|演进|进化|迭代|对话|次|训练)", _integer),
     _rule(ROUNDS, rf"{_INT}\s*(?:个\s*)?(?:轮|次)\s*(?:自动)?(?:优化|演进|进化|迭代)", _integer),
     _rule(ROUNDS, rf"(?:优化|演进|进化|迭代|evolve)\s*(?:for\s+)?{_INT}\s*(?:轮|rounds?)", _integer),
@@ -167,7 +176,9 @@ _AMOUNTS = [
         _integer,
     ),
     _rule("num_generations", rf"(?:采样|生成)\s*{_INT}\s*(?:个|次|条|份)\s*(?:回答|样本|轨迹)?", _integer),
-    *_named("batch_size", r"batch(?:[ _-]?size)?|批大小|批次大小|批量大小|批量|批次|每批", _INT, _integer, reverse=False),
+    *_named(
+        "batch_size", r"batch(?:[ _-]?size)?|批大小|批次大小|批量大小|批量|批次|每批", _INT, _integer, reverse=False
+    ),
     _rule("batch_size", rf"{_INT}\s*{_word('problems per (?:step|batch)')}", _integer),
     *_named("seed", r"(?:random )?seed|随机种子|种子", _INT, _integer, reverse=False),
     *_named("threads", r"(?:cpu )?threads?|cores?|个?线程|核", _INT, _integer),
@@ -177,7 +188,13 @@ _RATES = [
     *_named("learning_rate", r"learning[ _-]?rate|lr|学习率|学习速率", _NUM, parse_number),
     *_named("temperature", r"(?:sampling )?temp(?:erature)?|采样温度|温度", _NUM, parse_number),
     _rule("temperature", rf"(?<![a-z0-9_])t\s*=\s*{_NUM}", parse_number),
-    *_named("beta", r"beta|kl(?: (?:weight|coefficient|penalty))?|kl\s*(?:系数|权重|惩罚)", _NUM, parse_number, reverse=False),
+    *_named(
+        "beta",
+        r"beta|kl(?: (?:weight|coefficient|penalty))?|kl\s*(?:系数|权重|惩罚)",
+        _NUM,
+        parse_number,
+        reverse=False,
+    ),
 ]
 
 _METRIC = (
@@ -192,7 +209,9 @@ _SHARE = (
     rf"(?P<v>百分之{NUMBER}|(?<![\w.])\d+(?:\.\d+)?\s?(?:%|percent)|{NUMBER})"
     r"(?:\s*(?:以上|为止|or (?:more|better|higher)))?"
 )
-_PERCENT_OR_UNIT = r"(?P<v>百分之" + NUMBER + r"|(?<![\w.])\d+(?:\.\d+)?\s?(?:%|percent)|(?<![\w.])(?:0?\.\d+|1\.0+|0\.\d+))"
+_PERCENT_OR_UNIT = (
+    r"(?P<v>百分之" + NUMBER + r"|(?<![\w.])\d+(?:\.\d+)?\s?(?:%|percent)|(?<![\w.])(?:0?\.\d+|1\.0+|0\.\d+))"
+)
 _MUST = r"(?:should|must|has to|needs to|要|需要|需|能|能够|应|应该)?"
 
 _TARGETS = [
@@ -200,15 +219,31 @@ _TARGETS = [
     _rule("target_reward", rf"{_PERCENT_OR_UNIT}\s*(?:以上)?\s*(?:的\s*)?{_METRIC}", _fraction),
     _rule("target_reward", rf"{_word('target|goal')}{_IS}(?:{_REACH}\s*)?{_SHARE}", _fraction),
     _rule("target_reward", rf"目标{_IS}(?:{_REACH}\s*)?{_SHARE}", _fraction),
-    _rule("target_reward", rf"(?:{_word('reach(?:es)?|until|hits?')}|达到|直到)\s*(?:{_REACH}\s*)?{_PERCENT_OR_UNIT}", _fraction),
+    _rule(
+        "target_reward",
+        rf"(?:{_word('reach(?:es)?|until|hits?')}|达到|直到)\s*(?:{_REACH}\s*)?{_PERCENT_OR_UNIT}",
+        _fraction,
+    ),
     _rule("target_reward", rf"(?:>=|≥)\s*{_PERCENT_OR_UNIT}", _fraction),
 ]
 
 _MODES = [
-    _rule("mode", r"mode\s*[=:]\s*auto|(?<![a-z0-9_])(?:fully )?auto(?:matic(?:ally)?)?(?![a-z0-9_])[- ]*(?:mode|模式)?", _constant("auto")),
+    _rule(
+        "mode",
+        r"mode\s*[=:]\s*auto|(?<![a-z0-9_])(?:fully )?auto(?:matic(?:ally)?)?(?![a-z0-9_])[- ]*(?:mode|模式)?",
+        _constant("auto"),
+    ),
     _rule("mode", r"(?:全)?自动(?:模式|地|运行|执行)?", _constant("auto")),
-    _rule("mode", r"mode\s*[=:]\s*approve|(?<![a-z0-9_])(?:approve|approval|manual)(?![a-z0-9_])[- ]*(?:mode|模式)?", _constant("approve")),
-    _rule("mode", r"(?<![a-z0-9_])ask(?: me)?(?: first| before)(?: (?:starting|it starts|you start))?(?![a-z])", _constant("approve")),
+    _rule(
+        "mode",
+        r"mode\s*[=:]\s*approve|(?<![a-z0-9_])(?:approve|approval|manual)(?![a-z0-9_])[- ]*(?:mode|模式)?",
+        _constant("approve"),
+    ),
+    _rule(
+        "mode",
+        r"(?<![a-z0-9_])ask(?: me)?(?: first| before)(?: (?:starting|it starts|you start))?(?![a-z])",
+        _constant("approve"),
+    ),
     _rule("mode", r"(?:审批|人工|手动|逐步确认|按步确认|先确认|确认)(?:模式)?", _constant("approve")),
 ]
 
@@ -222,7 +257,11 @@ _DEVICES = [
     _rule("device", rf"(?:on |the )*{_word('cuda|nvidia')}(?:\s*上)?", _constant("cuda")),
     _rule("device", rf"(?:on |the )*{_word('mps|metal')}(?:\s*上)?", _constant("mps")),
     _rule("device", rf"(?:on |the |a )*(?:{_word('gpu')}|显卡)(?:\s*上)?", lambda _: _gpu()),
-    _rule("lora", r"(?:without|no|not?\s+use|不用|不要|不使用)\s*lora|full[ -](?:parameter|weights?|model)?\s*fine-?tun(?:e|ing)|全参数?(?:微调|训练)?", _constant(False)),
+    _rule(
+        "lora",
+        r"(?:without|no|不要用|不需要|不用|不要|不使用|无)\s*lora|full[ -](?:parameter|weights?|model)?\s*fine-?tun(?:e|ing)|全参数?(?:微调|训练)?",
+        _constant(False),
+    ),
     _rule("lora", rf"{_word('(?:with |using |use )?lora(?: adapters?)?')}", _constant(True)),
 ]
 
@@ -262,7 +301,11 @@ _ENVIRONMENTS = [
 ]
 
 _DIFFICULTIES = [
-    _rule("difficulty", rf"(?:difficulty\s*[=:]?\s*|难度\s*(?:=|:|为|是|级别)?\s*)?{_word(words)}(?:\s*(?:difficulty|难度))?", _constant(name))
+    _rule(
+        "difficulty",
+        rf"(?:difficulty\s*[=:]?\s*|难度\s*(?:=|:|为|是|级别)?\s*)?{_word(words)}(?:\s*(?:difficulty|难度))?",
+        _constant(name),
+    )
     for name, words in DIFFICULTY_WORDS.items()
 ]
 

@@ -137,7 +137,9 @@ _CHINESE_FILLERS = sorted(
 )
 """Chinese words that carry no setting by themselves, the longer ones first."""
 
-_TOKEN = re.compile(r"[a-z0-9_][a-z0-9_.'/+-]*[a-z0-9_%]|[a-z0-9_%]|[\u3400-\u9fff]+|[<>=≥≤|&@#$^*~]+|[^\s\x00-\x7f]", FLAGS)
+_TOKEN = re.compile(
+    r"[a-z0-9_][a-z0-9_.'/+-]*[a-z0-9_%]|[a-z0-9_%]|[\u3400-\u9fff]+|[<>=≥≤|&@#$^*~]+|[^\s\x00-\x7f]", FLAGS
+)
 
 
 def leftover_spans(folded: str, start: int, end: int) -> list[tuple[int, int]]:
