@@ -1,0 +1,108 @@
+"""Policy blocks: fenced `yaml policy` blocks inside a section, parsed into assignments.
+
+A key holds a plain value, a mapping, or a list of *rules*: mappings with an optional `when`. Mappings may nest, and
+a list of rules may stand at any depth. A rule `{when: …, value: x}` sets a plain key under a condition.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from skill_bank.policy import Assignment, Origin, PolicyError, check_condition
+from skill_bank.yamltree import Node, YamlProblem, parse_yaml
+
+_WORD = re.compile(r"[a-z][a-z0-9_]{0,63}\Z")
+
+
+class BlockProblem(ValueError):
+    """A policy block that cannot be used."""
+
+    def __init__(self, line: int, message: str, fix: str) -> None:
+        self.line = line
+        self.message = message
+        self.fix = fix
+        super().__init__(f"line {line}: {message}. {fix}")
+
+
+def parse_block(
+    text: str, first_line: int, *, skill: str, section: str, patch: str, file: str
+) -> tuple[Assignment, ...]:
+    """The assignments of one block in the order written. Raises BlockProblem with the line."""
+    try:
+        root = parse_yaml(text, first_line)
+    except YamlProblem as problem:
+        raise BlockProblem(problem.line, f"the policy block is {problem.message}", "Correct the YAML") from problem
+    if not isinstance(root.value, dict) or not root.value:
+        raise BlockProblem(first_line, "the policy block is not a mapping of keys", "Write `key: value` lines")
+    found: list[Assignment] = []
+
+    def add(key: str, node: Node, when: Mapping[str, Any] | None) -> None:
+        if isinstance(node.value, dict):
+            if not node.value:
+                raise BlockProblem(node.line, f"policy key '{key}' is an empty mapping", "Give it values or drop it")
+            for name, child in node.value.items():
+                add(_join(key, name, child), child, when)
+        elif isinstance(node.value, list) and node.value and all(isinstance(one.value, dict) for one in node.value):
+            if when is not None:
+                raise BlockProblem(
+                    node.line, f"policy key '{key}' has rules inside a rule", "Join the conditions in one `when`"
+                )
+            for rule in node.value:
+                add_rule(key, rule)
+        else:
+            found.append(
+                Assignment(
+                    key, _plain(key, node), when, Origin(skill, section, patch, file, node.key_line or node.line)
+                )
+            )
+
+    def add_rule(key: str, rule: Node) -> None:
+        assert isinstance(rule.value, dict)
+        when: Mapping[str, Any] | None = None
+        values = dict(rule.value)
+        if "when" in values:
+            condition = values.pop("when")
+            when = condition.plain
+            try:
+                check_condition(when)
+            except PolicyError as problem:
+                raise BlockProblem(condition.line, f"policy key '{key}': {problem}", "Correct the condition") from None
+        if not values:
+            raise BlockProblem(rule.line, f"a rule of policy key '{key}' sets nothing", "Add a value beside `when`")
+        if set(values) == {"value"}:
+            add(key, values["value"], when)
+            return
+        for name, child in values.items():
+            add(_join(key, name, child), child, when)
+
+    for name, node in root.value.items():
+        add(_join("", name, node), node, None)
+    return tuple(found)
+
+
+def _join(parent: str, name: str, node: Node) -> str:
+    line = node.key_line or node.line
+    if name == "when":
+        raise BlockProblem(
+            line,
+            f"`when` stands in a mapping of '{parent or 'the block'}', not in a rule",
+            "Write a list: `- {when: …}`",
+        )
+    if _WORD.match(name) is None:
+        raise BlockProblem(line, f"'{name}' is not a policy key", "Use lower-case letters, digits and _ after a letter")
+    return f"{parent}.{name}" if parent else name
+
+
+def _plain(key: str, node: Node) -> Any:
+    values = node.value if isinstance(node.value, list) else [node]
+    for one in values:
+        if isinstance(one.value, (dict, list)):
+            raise BlockProblem(
+                one.line, f"policy key '{key}' mixes rules, lists and values", "A plain list holds plain values only"
+            )
+        if isinstance(one.value, float) and not math.isfinite(one.value):
+            raise BlockProblem(
+                one.line, f"policy key '{key}' is not a finite number", "Write a number that fits a float"
+            )
+    return node.plain

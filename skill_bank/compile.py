@@ -1,0 +1,283 @@
+"""The compiler: sources of skills → SKILL.md and policy.json, in memory. Pure: the same texts give the same bytes.
+
+Everything is checked before anything counts: `compile_skills` returns either every skill asked for, or raises
+BankError with all the problems it found. Writing is `skill_bank.output`.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from skill_bank.format import BankIndex, Reader, SkillEntry, parse_index, read_skill
+from skill_bank.plan import Selection, check_cross_cycles, check_references, order, profiles_of, reaches, select
+from skill_bank.policy import Assignment, CompiledPolicy
+from skill_bank.render import UnknownKey, fill_line
+from skill_bank.schema import check_policy
+from skill_bank.types import BankError, BuiltSkill, Patch, PatchAction, Problem, Section, SkillSource, Text
+
+
+@dataclass(frozen=True)
+class LoadedBank:
+    """A bank as read from disk, with what is wrong with each part."""
+
+    index: BankIndex
+    index_problems: tuple[Problem, ...]
+    sources: Mapping[str, SkillSource]
+    problems: Mapping[str, tuple[Problem, ...]]
+    """Skill → what is wrong with its files."""
+
+
+def load_bank(reader: Reader) -> LoadedBank:
+    """Reads `bank.yaml` and every skill it declares."""
+    problems: list[Problem] = []
+    text = reader.text("bank.yaml", problems)
+    if text is None:
+        if not problems:
+            problems.append(Problem("bank.yaml", 0, "there is no bank here", "Name a folder that holds bank.yaml"))
+        return LoadedBank(BankIndex("", {}, {}), tuple(problems), {}, {})
+    index, found = parse_index(text)
+    problems.extend(found)
+    sources: dict[str, SkillSource] = {}
+    wrong: dict[str, tuple[Problem, ...]] = {}
+    for name, entry in index.skills.items():
+        mine: list[Problem] = []
+        source = read_skill(reader, entry, mine)
+        if source is not None:
+            sources[name] = source
+        wrong[name] = tuple(mine)
+    return LoadedBank(index, tuple(problems), sources, wrong)
+
+
+def closure(bank: LoadedBank, skills: Iterable[str]) -> list[str]:
+    """The skills and those that their patches depend on, perhaps through others, sorted."""
+    seen: set[str] = set()
+    stack = list(skills)
+    while stack:
+        name = stack.pop()
+        if name in seen or name not in bank.sources:
+            continue
+        seen.add(name)
+        for patch in bank.sources[name].patches.values():
+            stack.extend(need.rpartition(":")[0] for need in patch.depends_on if ":" in need)
+    return sorted(seen)
+
+
+def compile_skills(
+    bank: LoadedBank,
+    skills: Sequence[str],
+    *,
+    profile: str | None = None,
+    candidates: Mapping[str, Sequence[str]] | None = None,
+) -> dict[str, BuiltSkill]:
+    """The skills, compiled. `candidates`: skill → patches that count as active here.
+
+    Raises BankError with every problem of the skills and of those they depend on.
+    """
+    candidates = candidates or {}
+    problems: list[Problem] = list(bank.index_problems)
+    for name in dict.fromkeys((*skills, *candidates)):
+        if name not in bank.index.skills:
+            known = ", ".join(sorted(bank.index.skills)) or "none"
+            problems.append(Problem("bank.yaml", 0, f"there is no skill '{name}'", f"There are: {known}"))
+    involved = closure(bank, skills)
+    for name in dict.fromkeys((*skills, *involved)):
+        problems.extend(bank.problems.get(name, ()))
+    selections = {name: select(bank.sources[name], profile, candidates.get(name, ()), problems) for name in involved}
+    profiles = profiles_of(source.manifest for source in bank.sources.values())
+    if profile is not None and profile not in profiles:
+        problems.append(
+            Problem(
+                "bank.yaml", 0, f"no skill has the profile '{profile}'", f"There are: {', '.join(profiles) or 'none'}"
+            )
+        )
+    check_cross_cycles(bank.sources, selections, problems)
+    built: dict[str, BuiltSkill] = {}
+    for name in involved:
+        check_references(bank.sources[name], selections[name], bank.sources, selections, problems)
+        done = _build(bank.sources[name], bank.index.skills[name], bank.index, selections[name], problems)
+        if name in skills:
+            built[name] = done
+    if problems:
+        raise BankError(problems)
+    return {name: built[name] for name in skills}
+
+
+@dataclass
+class _Slot:
+    """A section, or text between sections, while patches are applied."""
+
+    name: str | None
+    pieces: list[tuple[str, Text]] = field(default_factory=list)
+    """(patch or "base", text) in reading order."""
+    file_of: dict[str, str] = field(default_factory=dict)
+    inserted: list["_Slot"] = field(default_factory=list)
+    """What insert_after patches put behind it, in order."""
+
+
+def _slots(source: SkillSource) -> tuple[list[_Slot], dict[str, _Slot]]:
+    slots: list[_Slot] = []
+    named: dict[str, _Slot] = {}
+    for part in source.base.parts:
+        if isinstance(part, Section):
+            slot = _Slot(part.name, [("base", part.text)])
+            named[part.name] = slot
+        else:
+            slot = _Slot(None, [("base", part)])
+        slots.append(slot)
+    return slots, named
+
+
+def _apply(source: SkillSource, patch: Patch, named: dict[str, _Slot], problems: list[Problem]) -> None:
+    slot = named.get(patch.target_section)
+    if slot is None:
+        problems.append(
+            Problem(patch.file, patch.line_of("target_section"), f"there is no section '{patch.target_section}' when "
+                    f"'{patch.id}' applies", f"Sections are: {', '.join(sorted(named)) or 'none'}; a section that another "
+                    "patch inserts needs that patch in depends_on")
+        )  # fmt: skip
+        return
+    if patch.action is PatchAction.REPLACE:
+        for other, _ in slot.pieces:
+            if other == "base":
+                continue
+            earlier = source.patches[other]
+            if earlier.action is PatchAction.REPLACE:
+                if not reaches(source, patch, other):
+                    problems.append(
+                        Problem(patch.file, patch.line_of("action"), f"'{patch.id}' and '{other}' both replace section "
+                                f"'{patch.target_section}' and no order is declared",
+                                f"Add depends_on or supersedes '{other}', or deactivate one")
+                    )  # fmt: skip
+            elif other not in patch.supersedes:
+                problems.append(
+                    Problem(patch.file, patch.line_of("action"), f"'{patch.id}' replaces section "
+                            f"'{patch.target_section}' and would wipe what '{other}' added",
+                            f"Add supersedes: ['{other}'], or make '{other}' depend on '{patch.id}'")
+                )  # fmt: skip
+        slot.pieces = [(patch.id, patch.text)]
+    elif patch.action is PatchAction.APPEND:
+        slot.pieces.append((patch.id, patch.text))
+    elif patch.action is PatchAction.PREPEND:
+        slot.pieces.insert(0, (patch.id, patch.text))
+    else:
+        fresh = _Slot(patch.new_section, [(patch.id, patch.text)])
+        if patch.new_section is not None:
+            if patch.new_section in named:
+                problems.append(
+                    Problem(patch.file, patch.line_of("new_section"), f"section '{patch.new_section}' exists already",
+                            "Choose another name")
+                )  # fmt: skip
+            named[patch.new_section] = fresh
+        slot.inserted.append(fresh)
+
+
+def _build(
+    source: SkillSource, entry: SkillEntry, index: BankIndex, selection: Selection, problems: list[Problem]
+) -> BuiltSkill:
+    slots, named = _slots(source)
+    patches = order(source, selection, problems)
+    limit = index.limits.get("patch_lines")
+    for patch in patches:
+        if patch.target_section in entry.protected:
+            problems.append(
+                Problem(patch.file, patch.line_of("target_section"), f"section '{patch.target_section}' is protected",
+                        "Target another section")
+            )  # fmt: skip
+        size = patch.text.prose.count("\n") + 1 + sum(len(block.assignments) for block in patch.text.blocks)
+        if limit is not None and size > limit:
+            problems.append(
+                Problem(patch.file, 0, f"the patch has {size} lines, the limit is {limit} (settings.limits.patch_lines)",
+                        "Shorten it or split it")
+            )  # fmt: skip
+        _apply(source, patch, named, problems)
+    policy = _policy(source, patches, selection.profile, problems)
+    body = _body(source, slots, policy, problems)
+    text = f"---\n{source.base.front_matter}\n---\n\n{body}\n"
+    most = index.limits.get("skill_lines")
+    if most is not None and text.count("\n") > most:
+        problems.append(
+            Problem(source.base.file, 0, f"{source.name} compiles to {text.count(chr(10))} lines, the limit is {most} "
+                    "(settings.limits.skill_lines)", "Shorten it or move detail into another skill")
+        )  # fmt: skip
+    files = {"SKILL.md": text.encode("utf-8")}
+    if policy is not None:
+        files["policy.json"] = policy.to_bytes()
+    return BuiltSkill(
+        source.group,
+        source.name,
+        selection.profile,
+        files,
+        policy,
+        tuple(patch.id for patch in patches),
+        digest_of(files),
+    )
+
+
+def _policy(
+    source: SkillSource, patches: list[Patch], profile: str | None, problems: list[Problem]
+) -> CompiledPolicy | None:
+    """Policy blocks in order of merging. A block stays in force when the prose around it is replaced."""
+    assignments: list[Assignment] = []
+    for section in source.base.sections:
+        for block in section.text.blocks:
+            assignments.extend(block.assignments)
+    for patch in patches:
+        for block in patch.text.blocks:
+            assignments.extend(block.assignments)
+    if source.schema is None:
+        for one in assignments[:1]:
+            problems.append(
+                Problem(one.origin.file, one.origin.line, f"{source.name} sets policy and declares no schema for it",
+                        f"Write {source.group}/{source.name}/policy_schema.yaml")
+            )  # fmt: skip
+        return None
+    problems.extend(check_policy(source.schema, assignments))
+    return CompiledPolicy(source.name, tuple(assignments), profile)
+
+
+def _body(source: SkillSource, slots: list[_Slot], policy: CompiledPolicy | None, problems: list[Problem]) -> str:
+    chunks: list[str] = []
+
+    def add(slot: _Slot) -> None:
+        texts = []
+        for patch, text in slot.pieces:
+            file = source.base.file if patch == "base" else source.patches[patch].file
+            filled = _fill(text, file, policy, problems)
+            if filled:
+                texts.append(filled)
+        if texts:
+            chunks.append("\n\n".join(texts))
+        for inner in slot.inserted:
+            add(inner)
+
+    for slot in slots:
+        add(slot)
+    return "\n\n".join(chunks)
+
+
+def _fill(text: Text, file: str, policy: CompiledPolicy | None, problems: list[Problem]) -> str:
+    if "{{" not in text.prose:
+        return text.prose
+    lines: list[str] = []
+    for line, number in zip(text.prose.split("\n"), text.numbers, strict=True):
+        try:
+            lines.append(fill_line(policy or CompiledPolicy("", ()), line))
+        except UnknownKey as error:
+            known = ", ".join(policy.keys) if policy is not None else "none"
+            problems.append(
+                Problem(file, number, f"the placeholder names the policy key '{error.args[0]}', which nothing sets",
+                        f"Keys are: {known}")
+            )  # fmt: skip
+        except ValueError as error:
+            problems.append(Problem(file, number, str(error), "Write {{policy.key}} or {{policy.key.field}}"))
+    return "\n".join(lines)
+
+
+def digest_of(files: Mapping[str, bytes]) -> str:
+    """SHA-256 over sorted names and contents, each with its length, in hex."""
+    found = hashlib.sha256()
+    for name in sorted(files):
+        for part in (name.encode("utf-8"), files[name]):
+            found.update(len(part).to_bytes(8, "big"))
+            found.update(part)
+    return found.hexdigest()

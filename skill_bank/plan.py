@@ -1,0 +1,223 @@
+"""Which patches of a skill apply, and in which order; every reason why they cannot.
+
+Order: dependencies (and what a patch supersedes) first, ties by the order of the manifest. So the order depends on
+nothing but the texts.
+"""
+
+import heapq
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from skill_bank.types import Manifest, Patch, PatchStatus, Problem, SkillSource
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The patches in force for one skill."""
+
+    skill: str
+    profile: str | None
+    ids: tuple[str, ...]
+    """In the order of the manifest, candidates last."""
+    candidates: frozenset[str]
+    """Patches that are not active and count as such here, because they are being tried."""
+
+
+def select(source: SkillSource, profile: str | None, candidates: Iterable[str], problems: list[Problem]) -> Selection:
+    """The patches in force under a profile (None: the manifest's own lists) plus candidates.
+
+    A profile that the skill does not have means the manifest's own lists: profiles are named per skill, and a whole
+    bank compiles under one name.
+    """
+    manifest = source.manifest
+    chosen = manifest.profiles.get(profile) if profile is not None else None
+    prefix = "" if chosen is None else f"profiles.{chosen.name}."
+    active = manifest.active if chosen is None else chosen.active
+    disabled = dict.fromkeys(manifest.disabled)
+    if chosen is not None:
+        disabled.update(dict.fromkeys(chosen.disabled))
+    extra = [one for one in dict.fromkeys(candidates) if one not in active]
+    ids: list[str] = []
+    for one in (*active, *extra):
+        line = manifest.lines.get(f"{prefix}active.{one}", 0)
+        patch = source.patches.get(one)
+        if one in disabled:
+            problems.append(
+                Problem(manifest.file, line, f"patch '{one}' is active and disabled", "Take it off one of the lists")
+            )
+        if patch is None:
+            known = ", ".join(sorted(source.patches)) or "none"
+            problems.append(
+                Problem(manifest.file, line, f"patch '{one}' does not exist or cannot be read", f"There are: {known}")
+            )
+            continue
+        if patch.status is not PatchStatus.ACTIVE and one not in extra:
+            problems.append(
+                Problem(
+                    patch.file,
+                    patch.line_of("status"),
+                    f"patch '{one}' has status {patch.status} and the manifest lists it as active",
+                    "Activate it through a review, or take it off the manifest",
+                )
+            )
+        if one in extra and patch.status in (PatchStatus.REJECTED, PatchStatus.ARCHIVED):
+            problems.append(
+                Problem(patch.file, patch.line_of("status"), f"patch '{one}' is {patch.status}", "Propose a new patch")
+            )
+        ids.append(one)
+    for name in ("disabled", *((f"{prefix}disabled",) if prefix else ())):
+        for one in manifest.disabled if name == "disabled" else (chosen.disabled if chosen is not None else ()):
+            if one not in source.patches:
+                problems.append(
+                    Problem(manifest.file, manifest.lines.get(f"{name}.{one}", 0),
+                            f"the disabled patch '{one}' does not exist", "Take it off the list")
+                )  # fmt: skip
+    return Selection(source.name, chosen.name if chosen is not None else None, tuple(ids), frozenset(extra))
+
+
+def check_references(
+    source: SkillSource,
+    selection: Selection,
+    sources: Mapping[str, SkillSource],
+    selections: Mapping[str, Selection],
+    problems: list[Problem],
+) -> None:
+    """Dependencies and conflicts of the patches in force, in this skill and in others."""
+    where = "the manifest" if selection.profile is None else f"profile '{selection.profile}'"
+    for id_ in selection.ids:
+        patch = source.patches[id_]
+        for needed in patch.depends_on:
+            skill, _, other = needed.rpartition(":")
+            skill = skill or source.name
+            line = patch.line_of("depends_on")
+            if skill not in sources:
+                problems.append(
+                    Problem(patch.file, line, f"depends on '{needed}': there is no skill '{skill}'", "Correct the name")
+                )
+            elif other not in sources[skill].patches:
+                known = ", ".join(sorted(sources[skill].patches)) or "none"
+                problems.append(
+                    Problem(patch.file, line, f"depends on '{needed}', which does not exist", f"There are: {known}")
+                )
+            elif other not in selections[skill].ids:
+                problems.append(
+                    Problem(patch.file, line, f"depends on '{needed}', which {where} does not activate",
+                            f"Activate '{needed}' or deactivate '{id_}'")
+                )  # fmt: skip
+        for other in (*patch.conflicts_with, *patch.supersedes):
+            if ":" not in other and other not in source.patches:
+                problems.append(
+                    Problem(
+                        patch.file, 1, f"names the patch '{other}', which does not exist", "Correct or drop the name"
+                    )
+                )
+        for other in patch.conflicts_with:
+            skill, _, bare = other.rpartition(":")
+            chosen = selections.get(skill or source.name)
+            if chosen is not None and bare in chosen.ids:
+                problems.append(
+                    Problem(patch.file, patch.line_of("conflicts_with"), f"'{id_}' conflicts with '{other}' and both are "
+                            "active", "Deactivate one of them")
+                )  # fmt: skip
+
+
+def order(source: SkillSource, selection: Selection, problems: list[Problem]) -> list[Patch]:
+    """The patches in the order in which they apply; a cycle is a problem."""
+    position = {one: index for index, one in enumerate(selection.ids)}
+    before: dict[str, set[str]] = {one: set() for one in selection.ids}
+    for one in selection.ids:
+        patch = source.patches[one]
+        for needed in (*patch.depends_on, *patch.supersedes):
+            skill, _, bare = needed.rpartition(":")
+            if (not skill or skill == source.name) and bare in position:
+                before[one].add(bare)
+    waiting = {one: len(needed) for one, needed in before.items()}
+    after: dict[str, list[str]] = {one: [] for one in selection.ids}
+    for one, needed in before.items():
+        for other in needed:
+            after[other].append(one)
+    ready = [position[one] for one, count in waiting.items() if count == 0]
+    heapq.heapify(ready)
+    found: list[Patch] = []
+    while ready:
+        one = selection.ids[heapq.heappop(ready)]
+        found.append(source.patches[one])
+        for other in after[one]:
+            waiting[other] -= 1
+            if waiting[other] == 0:
+                heapq.heappush(ready, position[other])
+    if len(found) < len(selection.ids):
+        cycle = find_cycle({one: sorted(before[one]) for one in selection.ids})
+        patch = source.patches[cycle[0]]
+        problems.append(
+            Problem(patch.file, patch.line_of("depends_on"), f"dependencies form a cycle: {' -> '.join(cycle)}",
+                    "Remove one of these dependencies")
+        )  # fmt: skip
+    return found
+
+
+def find_cycle(edges: Mapping[str, Iterable[str]]) -> list[str]:
+    """One cycle of a graph, first node repeated at the end; empty where there is none. Deterministic."""
+    state: dict[str, int] = {}
+    for start in sorted(edges):
+        if start in state:
+            continue
+        path = [start]
+        stack = [iter(sorted(edges[start]))]
+        state[start] = 1
+        while stack:
+            following = next(stack[-1], None)
+            if following is None:
+                state[path.pop()] = 2
+                stack.pop()
+            elif state.get(following) == 1:
+                return [*path[path.index(following) :], following]
+            elif following not in state and following in edges:
+                state[following] = 1
+                path.append(following)
+                stack.append(iter(sorted(edges[following])))
+    return []
+
+
+def check_cross_cycles(
+    sources: Mapping[str, SkillSource], selections: Mapping[str, Selection], problems: list[Problem]
+) -> None:
+    """Cycles of dependencies that run through more than one skill."""
+    edges: dict[str, list[str]] = {}
+    for skill in sorted(selections):
+        for one in selections[skill].ids:
+            needs = sources[skill].patches[one].depends_on
+            edges[f"{skill}:{one}"] = [need if ":" in need else f"{skill}:{need}" for need in needs]
+    cycle = find_cycle(edges)
+    if cycle and len({node.partition(":")[0] for node in cycle}) > 1:
+        skill, _, one = cycle[0].partition(":")
+        patch = sources[skill].patches[one]
+        problems.append(
+            Problem(patch.file, patch.line_of("depends_on"), f"dependencies form a cycle: {' -> '.join(cycle)}",
+                    "Remove one of these dependencies")
+        )  # fmt: skip
+
+
+def reaches(source: SkillSource, later: Patch, earlier: str) -> bool:
+    """Whether `later` is declared to come after `earlier`: it depends on it, perhaps through others, or supersedes it."""
+    seen: set[str] = set()
+    stack = [later.id]
+    while stack:
+        patch = source.patches.get(stack.pop())
+        if patch is None:
+            continue
+        for need in (*patch.depends_on, *patch.supersedes):
+            skill, _, bare = need.rpartition(":")
+            if skill and skill != source.name:
+                continue
+            if bare == earlier:
+                return True
+            if bare not in seen:
+                seen.add(bare)
+                stack.append(bare)
+    return False
+
+
+def profiles_of(manifests: Iterable[Manifest]) -> list[str]:
+    """Every profile name in the manifests, sorted."""
+    return sorted({name for manifest in manifests for name in manifest.profiles})

@@ -1,0 +1,189 @@
+"""Values of the skill bank: what is on disk (sections, patches, manifests), what is wrong with it, what was built."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from skill_bank.policy import Assignment, CompiledPolicy
+
+
+class PatchAction(StrEnum):
+    """What a patch does to its target section."""
+
+    REPLACE = "replace"
+    """Its body takes the place of the section's text. Policy blocks of the section stay: a later value overrides."""
+    APPEND = "append"
+    """Its body follows the section's text, inside the section."""
+    PREPEND = "prepend"
+    """Its body precedes the section's text, inside the section."""
+    INSERT_AFTER = "insert_after"
+    """Its body follows the section; with `new_section` it is a section of that name."""
+
+
+class PatchStatus(StrEnum):
+    """Where a patch is in its life. Only an active one, listed by the manifest, compiles."""
+
+    DRAFT = "draft"
+    STAGED = "staged"
+    """Validated; may be tried."""
+    ACTIVE = "active"
+    REJECTED = "rejected"
+    ARCHIVED = "archived"
+    """Was active once, or was folded into the base."""
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """One thing that is wrong with a bank."""
+
+    file: str
+    """Path inside the bank."""
+    line: int
+    """From 1; 0: the file as a whole."""
+    message: str
+    fix: str
+    """What to do about it."""
+
+    def __str__(self) -> str:
+        where = self.file if self.line == 0 else f"{self.file}:{self.line}"
+        return f"{where}: {self.message}. {self.fix}"
+
+
+class BankError(ValueError):
+    """What a bank refuses to do. `problems` holds every reason found, in order of file and line."""
+
+    def __init__(self, problems: list[Problem] | tuple[Problem, ...]) -> None:
+        self.problems = tuple(sorted(set(problems)))
+        super().__init__("\n".join(str(one) for one in self.problems))
+
+
+@dataclass(frozen=True)
+class PolicyBlock:
+    """A fenced `yaml policy` block, parsed."""
+
+    assignments: tuple[Assignment, ...]
+    line: int
+
+
+@dataclass(frozen=True)
+class Text:
+    """Prose with its policy blocks taken out."""
+
+    prose: str
+    """Line feeds at both ends are stripped."""
+    blocks: tuple[PolicyBlock, ...]
+    line: int
+    """Line of the file where the text begins."""
+    numbers: tuple[int, ...] = ()
+    """Line of the file of each line of `prose`."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A named part of a skill."""
+
+    name: str
+    text: Text
+    line: int
+    """Line of its opening marker."""
+
+
+@dataclass(frozen=True)
+class Base:
+    """`base.md`: front matter, then sections and the text between them, in order."""
+
+    file: str
+    front_matter: str
+    """As written, without its fences."""
+    fields: Mapping[str, Any]
+    parts: tuple[Section | Text, ...]
+
+    @property
+    def sections(self) -> tuple[Section, ...]:
+        return tuple(part for part in self.parts if isinstance(part, Section))
+
+
+@dataclass(frozen=True)
+class Patch:
+    """One file of `patches/`."""
+
+    file: str
+    skill: str
+    id: str
+    target_section: str
+    action: PatchAction
+    status: PatchStatus
+    text: Text
+    description: str = ""
+    source: str = ""
+    created: str = ""
+    depends_on: tuple[str, ...] = ()
+    """`001-x` of the same skill, or `other-skill:001-x`."""
+    conflicts_with: tuple[str, ...] = ()
+    supersedes: tuple[str, ...] = ()
+    """Patches whose effect on the section this `replace` takes over."""
+    superseded_by: str = ""
+    new_section: str | None = None
+    scope: Mapping[str, Any] | None = None
+    """Condition outside which the patch's policy changes nothing; empty: everywhere; None: not stated."""
+    lines: Mapping[str, int] = field(default_factory=dict)
+    """Front matter field → line."""
+
+    def line_of(self, name: str) -> int:
+        """Line of a front matter field, else of the file's first line."""
+        return self.lines.get(name, 1)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A variant of a skill: which patches are in force."""
+
+    name: str
+    description: str
+    active: tuple[str, ...]
+    disabled: tuple[str, ...]
+    line: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """`manifest.yaml`: which patches are in force, in which order (where dependencies leave it open)."""
+
+    file: str
+    base: str
+    active: tuple[str, ...]
+    disabled: tuple[str, ...]
+    profiles: Mapping[str, Profile]
+    lines: Mapping[str, int] = field(default_factory=dict)
+    """`active.<id>`, `disabled.<id>`, `profiles.<name>.<id>` → line."""
+
+
+@dataclass(frozen=True)
+class SkillSource:
+    """All of one skill on disk, parsed."""
+
+    group: str
+    name: str
+    base: Base
+    manifest: Manifest
+    patches: Mapping[str, Patch]
+    schema: Any | None
+    """The declared policy schema (`skill_bank.schema.Schema`), where the skill has one."""
+
+
+@dataclass(frozen=True)
+class BuiltSkill:
+    """A skill as the compiler made it, in memory."""
+
+    group: str
+    name: str
+    profile: str | None
+    files: Mapping[str, bytes]
+    """File name → content: SKILL.md, and policy.json where the skill has policy."""
+    policy: CompiledPolicy | None
+    patches: tuple[str, ...]
+    """Patches applied, in order."""
+    digest: str
+    """SHA-256 over the names and contents of `files`, in hex."""
+    warnings: tuple[Problem, ...] = ()

@@ -1,0 +1,141 @@
+"""Strict YAML with line numbers: the core schema of YAML 1.2, and nothing that surprises.
+
+`3e-4` is a number, `on` and `2026-05-11` are text. Duplicate keys, anchors, aliases, tags and several documents are
+errors. A parsed value is a tree of `Node`s, so that every message can name its line.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+_Parser: Any
+try:
+    from yaml.cyaml import CParser as _Parser
+except ImportError:  # PyYAML was built without libyaml: the same tree, several times slower
+    _Parser = None
+
+
+class YamlProblem(ValueError):
+    """Text that is not strict YAML."""
+
+    def __init__(self, line: int, message: str) -> None:
+        self.line = line
+        self.message = message
+        super().__init__(f"line {line}: {message}")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A value and where it stands."""
+
+    value: "str | int | float | bool | None | list[Node] | dict[str, Node]"
+    line: int
+    flow: bool = False
+    """Written in braces or brackets."""
+    key_line: int = 0
+    """Line of the key it belongs to, in a mapping."""
+
+    @property
+    def plain(self) -> Any:
+        """The value without line numbers."""
+        if isinstance(self.value, dict):
+            return {key: one.plain for key, one in self.value.items()}
+        if isinstance(self.value, list):
+            return [one.plain for one in self.value]
+        return self.value
+
+
+_NULL = re.compile(r"(?:~|null|Null|NULL|)\Z")
+_BOOL = re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z")
+_INT = re.compile(r"[-+]?[0-9]+\Z")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
+_TAG = "tag:yaml.org,2002:"
+
+
+class _Core(yaml.resolver.BaseResolver):
+    """Implicit types of the core schema (https://yaml.org/spec/1.2.2/#103-core-schema), without octal, inf and nan."""
+
+
+_Core.add_implicit_resolver(_TAG + "null", _NULL, ["~", "n", "N", ""])
+_Core.add_implicit_resolver(_TAG + "bool", _BOOL, list("tTfF"))
+_Core.add_implicit_resolver(_TAG + "int", _INT, list("-+0123456789"))
+_Core.add_implicit_resolver(_TAG + "float", _FLOAT, list("-+.0123456789"))
+
+
+if _Parser is not None:
+
+    class _Loader(_Parser, _Core):  # type: ignore[valid-type,misc]
+        def __init__(self, text: str) -> None:
+            _Parser.__init__(self, text)
+            _Core.__init__(self)
+
+else:
+
+    class _Loader(  # type: ignore[no-redef]
+        yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Parser, yaml.composer.Composer, _Core
+    ):
+        def __init__(self, text: str) -> None:
+            yaml.reader.Reader.__init__(self, text)
+            yaml.scanner.Scanner.__init__(self)
+            yaml.parser.Parser.__init__(self)
+            yaml.composer.Composer.__init__(self)
+            _Core.__init__(self)
+
+
+def _scalar(tag: str, text: str) -> str | int | float | bool | None:
+    if tag == _TAG + "null":
+        return None
+    if tag == _TAG + "bool":
+        return text.lower() == "true"
+    if tag == _TAG + "int":
+        return int(text)
+    if tag == _TAG + "float":
+        return float(text)
+    return text
+
+
+_ALLOWED_TAGS = frozenset(_TAG + name for name in ("null", "bool", "int", "float", "str", "seq", "map"))
+
+
+def _convert(node: Any, shift: int, seen: set[int], key_line: int = 0) -> Node:
+    line = node.start_mark.line + shift
+    if id(node) in seen:
+        raise YamlProblem(line, "anchors and aliases (&, *) are not allowed; write the value out")
+    seen.add(id(node))
+    if node.tag not in _ALLOWED_TAGS:
+        raise YamlProblem(line, f"the tag {node.tag} is not allowed; write plain values")
+    if isinstance(node, yaml.ScalarNode):
+        return Node(_scalar(node.tag, node.value), line, key_line=key_line)
+    if isinstance(node, yaml.SequenceNode):
+        return Node([_convert(one, shift, seen) for one in node.value], line, bool(node.flow_style), key_line)
+    found: dict[str, Node] = {}
+    for key, value in node.value:
+        at = key.start_mark.line + shift
+        if not isinstance(key, yaml.ScalarNode) or key.tag not in (_TAG + "str", _TAG + "int"):
+            raise YamlProblem(at, "a key must be a word")
+        if key.value in found:
+            raise YamlProblem(at, f"the key '{key.value}' occurs twice")
+        found[key.value] = _convert(value, shift, seen, at)
+    return Node(found, line, bool(node.flow_style), key_line)
+
+
+def parse_yaml(text: str, first_line: int = 1) -> Node:
+    """The tree of one document; `first_line` is the line of the file where `text` begins. Empty text is null.
+
+    Raises YamlProblem with the line of the file.
+    """
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = first_line + (mark.line if mark is not None else 0)
+        what = error.problem or error.context or "not YAML"
+        raise YamlProblem(line, f"not YAML: {what}") from error
+    except yaml.YAMLError as error:
+        raise YamlProblem(first_line, f"not YAML: {error}") from error
+    if node is None:
+        return Node(None, first_line)
+    return _convert(node, first_line, set())
