@@ -102,7 +102,7 @@ class _Match:
 
 
 def parse_request(text: str) -> ParsedRequest:
-    """Reads a request. Raises RequestError where it contradicts itself or is too long; never drops anything silently."""
+    """Reads a request. Raises RequestError where it contradicts itself or is too long; drops nothing silently."""
     if len(text) > MAX_REQUEST_CHARACTERS:
         raise RequestError(
             f"the request has {len(text)} characters; at most {MAX_REQUEST_CHARACTERS} are read. "

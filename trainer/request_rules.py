@@ -153,7 +153,7 @@ _AMOUNTS = [
     *_counted("max_completion_tokens", r"(?:completion )?tokens?|个?词元"),
     _rule(
         "max_completion_tokens",
-        rf"(?:{_word('(?:max(?:imum)? )?completion(?: length| tokens| cap| limit)?|completion cap|token (?:cap|limit)')}"
+        rf"(?:{_word('(?:max(?:imum)? )?completion(?: length| tokens| cap| limit)?|token (?:cap|limit)')}"
         rf"|(?:最大|最长)?(?:生成|回答|输出)?长度(?:上限)?){_IS}{_INT}(?:\s*tokens?|\s*个?词元)?",
         _integer,
     ),
@@ -259,7 +259,8 @@ _DEVICES = [
     _rule("device", rf"(?:on |the |a )*(?:{_word('gpu')}|显卡)(?:\s*上)?", lambda _: _gpu()),
     _rule(
         "lora",
-        r"(?:without|no|不要用|不需要|不用|不要|不使用|无)\s*lora|full[ -](?:parameter|weights?|model)?\s*fine-?tun(?:e|ing)|全参数?(?:微调|训练)?",
+        r"(?:without|no|不要用|不需要|不用|不要|不使用|无)\s*lora|全参数?(?:微调|训练)?"
+        r"|full[ -](?:parameter|weights?|model)?\s*fine-?tun(?:e|ing)",
         _constant(False),
     ),
     _rule("lora", rf"{_word('(?:with |using |use )?lora(?: adapters?)?')}", _constant(True)),

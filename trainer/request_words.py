@@ -6,7 +6,7 @@ can be shown in the user's own words.
 
 import re
 
-_SEPARATORS = str.maketrans({c: ";" for c in "，、。；！？"})
+_SEPARATORS = str.maketrans(dict.fromkeys("，、。；！？", ";"))
 """Chinese punctuation separates and is never part of a number: `种子 1，200 步` holds no 1,200."""
 
 _LOOKALIKES = str.maketrans({"\u3000": " ", "\u00a0": " ", "\t": " ", "\u2010": "-", "\u2011": "-", "−": "-", "≧": "≥"})
@@ -27,11 +27,16 @@ def fold(text: str) -> str:
     return "".join(characters)
 
 
-_ONES = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen".split()
-_ONES += "seventeen eighteen nineteen".split()
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+_ONE_WORDS = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
+seventeen eighteen nineteen"""
+_TEN_WORDS = "twenty thirty forty fifty sixty seventy eighty ninety"
+_ONES = _ONE_WORDS.split()
+_TENS = _TEN_WORDS.split()
 _ONES_PATTERN = "|".join(sorted(_ONES, key=len, reverse=True))
-_ENGLISH = rf"(?:a|one|two|three|four|five|six|seven|eight|nine)\s+hundred|(?:{'|'.join(_TENS)})(?:[- ](?:{_ONES_PATTERN}))?|{_ONES_PATTERN}"
+_ENGLISH = (
+    rf"(?:a|one|two|three|four|five|six|seven|eight|nine)\s+hundred"
+    rf"|(?:{'|'.join(_TENS)})(?:[- ](?:{_ONES_PATTERN}))?|{_ONES_PATTERN}"
+)
 _CHINESE_DIGITS = {c: i for i, c in enumerate("零一二三四五六七八九")} | {"〇": 0, "两": 2}
 _CHINESE_UNITS = {"十": 10, "百": 100, "千": 1000}
 _CHINESE = r"[零〇一二两三四五六七八九十百千万]+"
@@ -101,40 +106,41 @@ def _english_number(text: str) -> float:
 
 
 NEGATION = re.compile(
-    r"(?:\b(?:not|no|without|never|don'?t|do not|instead of|except|other than)\b|不要|不用|不需要|不能|不是|不|别|没有|除了)"
+    r"(?:\b(?:not|no|without|never|don'?t|do not|instead of|except|other than)\b"
+    r"|不要|不用|不需要|不能|不是|不|别|没有|除了)"
     r"\s*(?:\b(?:the|a|an|any|use|using|too|so|be|on|in)\b|使用|用|太|是|\s)*$",
     FLAGS,
 )
 """What directly before a phrase turns its meaning round."""
 
-_ENGLISH_FILLERS = frozenset(
-    """
-    a about all also an and as at be before begin big by can could do does during each environment env ensure
-    every everything fine-tune finetune finetuning fine-tuning for from get give go goal have help hello hi i if
-    improve in into is it its just keep language learn learning let like llm local long make max maximal maximum me
-    mine mix model models most my need new now of on one ones only optimise optimize or our out over per perform
-    please policy process rate reach reached reaches reinforcement rl run running set settings setup should simply
-    size small so some start stop than thanks that the their them then there these this those to total train trained
-    trainer training trains try until up upto us use used uses using value values via want was we when where which
-    while will with within would you your agent agents assistant bot grpo tool tool-using tools task tasks problem
-    problems question questions least exactly around approximately roughly different random generated own number
-    count amount budget first bundled default standard held-out test mode level difficulty data dataset file
-    device machine here again once time times ok okay hey well good it'll i'd i'll let's
-    """.split()
-)
+_ENGLISH_WORDS = """
+a about all also an and as at be before begin big by can could do does during each environment env ensure
+every everything fine-tune finetune finetuning fine-tuning for from get give go goal have help hello hi i if
+improve in into is it its just keep language learn learning let like llm local long make max maximal maximum me
+mine mix model models most my need new now of on one ones only optimise optimize or our out over per perform
+please policy process rate reach reached reaches reinforcement rl run running set settings setup should simply
+size small so some start stop than thanks that the their them then there these this those to total train trained
+trainer training trains try until up upto us use used uses using value values via want was we when where which
+while will with within would you your agent agents assistant bot grpo tool tool-using tools task tasks problem
+problems question questions least exactly around approximately roughly different random generated own number
+count amount budget first bundled default standard held-out test mode level difficulty data dataset file
+device machine here again once time times ok okay hey well good it'll i'd i'll let's
+"""
+_ENGLISH_FILLERS = frozenset(_ENGLISH_WORDS.split())
 """English words that carry no setting by themselves."""
 
-_CHINESE_FILLERS = sorted(
-    """
-    请 帮我 帮忙 帮 我们 我 你 想要 想 需要 要 希望 一个 一下 一 个 的 地 得 了 吧 呢 啊 用 使用 采用 利用 基于 通过 以 把 将
-    让 使 给 对 对于 在 上 上面 里 中 下 内 进行 做 跑 运行 启动 开始 执行 完成 训练集 训练 学习 强化学习 微调 优化 智能体 代理 助手 模型 小模型
-    语言模型 工具 环境 任务 题目 问题 题 道 条 组 数据 数据集 和 与 以及 并且 并 然后 再 同时 还有 另外 其中 为 是 设为 设置为 设置
-    设成 设定 配置 参数 直到 为止 直至 达到 到 至少 最多 不超过 大约 约 左右 总共 一共 共 每 次 来 去 能 可以 应该 最终 最后 目标
-    模式 难度 级别 数量 数 规模 大小 就 都 也 就行 即可 好 谢谢 你好 麻烦 按 按照 根据 方式 自己 本地 测一下 看看 试试 试 起来 后 前 先 会 用来 关于 之后 停止
-    """.split(),
-    key=len,
-    reverse=True,
-)
+_CHINESE_WORDS = """
+请 帮我 帮忙 帮 我们 我 你 想要 想 需要 要 希望 一个 一下 一 个 的 地 得 了
+吧 呢 啊 用 使用 采用 利用 基于 通过 以 把 将 让 使 给 对 对于 在 上 上面 里
+中 下 内 进行 做 跑 运行 启动 开始 执行 完成 训练集 训练 学习 强化学习 微调 优化
+智能体 代理 助手 模型 小模型 语言模型 工具 环境 任务 题目 问题 题 道 条 组 数据
+数据集 和 与 以及 并且 并 然后 再 同时 还有 另外 其中 为 是 设为 设置为 设置
+设成 设定 配置 参数 直到 为止 直至 达到 到 至少 最多 不超过 大约 约 左右 总共
+一共 共 每 次 来 去 能 可以 应该 最终 最后 目标 模式 难度 级别 数量 数 规模
+大小 就 都 也 就行 即可 好 谢谢 你好 麻烦 按 按照 根据 方式 自己 本地 测一下
+看看 试试 试 起来 后 前 先 会 用来 关于 之后 停止
+"""
+_CHINESE_FILLERS = sorted(_CHINESE_WORDS.split(), key=len, reverse=True)
 """Chinese words that carry no setting by themselves, the longer ones first."""
 
 _TOKEN = re.compile(

@@ -52,7 +52,7 @@ class Resolved:
 
     config: TrainingConfig
     provenance: dict[str, dict[str, Any]]
-    """Field → {source: request|set|override|config|policy|default, detail, …}; policy adds skill, section, patch, when."""
+    """Field → {source: request|set|override|config|policy|default, detail, …}; policy adds skill, section, patch …"""
     model: ModelInfo
     unknown: tuple[Span, ...] = ()
     """Words of the request that were not understood."""
@@ -248,7 +248,7 @@ def _find_model(text: str, folder: Path, config_file: Path | None) -> ModelInfo:
     if config_file is not None:
         beside = config_file.resolve().parent
         path = beside / Path(text).expanduser()
-        if text.lower().endswith(".gguf") and path.is_file() or (path / "config.json").is_file():
+        if (text.lower().endswith(".gguf") and path.is_file()) or (path / "config.json").is_file():
             return resolve_model(text, beside)
     return resolve_model(text, folder)
 
@@ -364,7 +364,8 @@ def _check_environment(config: TrainingConfig, provenance: dict[str, dict[str, A
         near = difflib.get_close_matches(config.env, names, n=2)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         raise ConfigError(
-            f"unknown environment {config.env!r}.{hint} Allowed: {', '.join(names)}, or python:module:Class for your own."
+            f"unknown environment {config.env!r}.{hint} Allowed: {', '.join(names)}, "
+            f"or python:module:Class for your own."
         )
 
 

@@ -1,0 +1,142 @@
+"""Runs of a workspace: create, list, find."""
+
+import difflib
+import hashlib
+import json
+import secrets
+import time
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from trainer.config import TrainingConfig
+from trainer.runs.errors import RunError
+from trainer.runs.rundir import RunDirectory
+from trainer.runs.types import Failure, RunDocument, RunState
+from trainer.runs.workspace import Workspace, check_id
+
+LATEST = "latest"
+"""Stands for the run created last, in every command and tool."""
+
+_PACKAGES = ("mcp-evo", "torch", "transformers", "trl", "mcp")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory with its document as it was read."""
+
+    directory: RunDirectory
+    document: RunDocument
+
+
+def new_run_id(now: float | None = None) -> str:
+    """`20260131-154500-k3f9`: sorts by time, cannot collide in practice."""
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
+    return f"{stamp}-{secrets.token_hex(2)}"
+
+
+def config_hash(config: TrainingConfig) -> str:
+    """First 16 hex digits of the SHA-256 of the canonical JSON of a configuration."""
+    text = json.dumps(config.model_dump(mode="json"), sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
+
+
+def package_versions() -> dict[str, str]:
+    """Versions of the packages that decide what a run computes, from their metadata (nothing is imported)."""
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def create_run(
+    workspace: Workspace,
+    config: TrainingConfig,
+    *,
+    run_id: str | None = None,
+    request: str | None = None,
+    provenance: dict[str, dict[str, Any]] | None = None,
+    **fields: Any,
+) -> RunDirectory:
+    """A new run in state `queued`. `fields` are further fields of the run document. Raises RunError, WorkspaceError."""
+    name = check_id(run_id) if run_id is not None else new_run_id()
+    if name == LATEST:
+        raise RunError(f"{LATEST!r} means the run created last and cannot be the id of one.")
+    document = RunDocument(
+        run_id=name,
+        created_at=time.time(),
+        request=request,
+        config_hash=config_hash(config),
+        provenance=provenance or {},
+        packages=package_versions(),
+        planned_steps=config.planned_steps,
+        **fields,
+    )
+    directory = RunDirectory(workspace.runs / name)
+    directory.create(document, config)
+    return directory
+
+
+def list_runs(workspace: Workspace) -> list[Run]:
+    """All runs, the newest first. A run whose document cannot be read is listed as lost, with the reason."""
+    if not workspace.runs.is_dir():
+        return []
+    runs = []
+    for path in workspace.runs.iterdir():
+        if not path.is_dir() or not (path / "run.json").exists():
+            continue
+        directory = RunDirectory(path)
+        runs.append(Run(directory, _read(directory)))
+    return sorted(runs, key=lambda run: (run.document.created_at, run.document.run_id), reverse=True)
+
+
+def _read(directory: RunDirectory) -> RunDocument:
+    try:
+        return directory.read_document()
+    except RunError as error:
+        try:
+            created = directory.path.stat().st_mtime
+        except OSError:
+            created = 0.0
+        return RunDocument(
+            run_id=directory.run_id,
+            state=RunState.LOST,
+            created_at=created,
+            failure=Failure(kind="unreadable", message=str(error)),
+        )
+
+
+def latest_run(workspace: Workspace) -> Run:
+    """The run created last. Raises RunError where there is none."""
+    runs = list_runs(workspace)
+    if not runs:
+        raise RunError(f'there are no runs in {workspace.root} yet. Start one with: mcp-evo train "…"')
+    return runs[0]
+
+
+def find_run(workspace: Workspace, run_id: str | None = None) -> Run:
+    """A run by id, by a beginning of an id that only one has, or the latest one. Raises RunError, WorkspaceError."""
+    if run_id is None or run_id == LATEST:
+        return latest_run(workspace)
+    check_id(run_id)
+    directory = RunDirectory(workspace.runs / run_id)
+    if directory.document_path.exists():
+        return Run(directory, _read(directory))
+    runs = list_runs(workspace)
+    names = [run.document.run_id for run in runs]
+    starting = [run for run in runs if run.directory.run_id.startswith(run_id)]
+    if len(starting) == 1:
+        return starting[0]
+    if len(starting) > 1:
+        raise RunError(f"{run_id!r} begins the ids of {len(starting)} runs: {', '.join(_names(starting))}. Name one.")
+    near = difflib.get_close_matches(run_id, names, n=3, cutoff=0.5)
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    known = f"The newest are: {', '.join(names[:5])}." if names else "There are none yet."
+    raise RunError(f"there is no run {run_id!r} in {workspace.root}.{hint} {known} See: mcp-evo runs list")
+
+
+def _names(runs: list[Run]) -> list[str]:
+    return [run.directory.run_id for run in runs[:5]]

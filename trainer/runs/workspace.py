@@ -1,0 +1,140 @@
+"""The workspace folder: where it is, how it is created, what an id may be.
+
+Which folder: `--workspace`, else `$MCP_EVO_HOME`, else the nearest ancestor of the working directory that holds
+`.mcp-evo`, else `./.mcp-evo` for commands that create one (`~/.mcp-evo` where the working directory is `/` or cannot
+be written). A new one has mode 0700 and a `.gitignore` that holds `*`.
+"""
+
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from skill_bank.files import write_text_atomic
+from trainer.runs.errors import WorkspaceError
+
+FOLDER_NAME = ".mcp-evo"
+
+ENVIRONMENT_VARIABLE = "MCP_EVO_HOME"
+
+ID_PATTERN = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
+"""What ids of runs, patches, rounds and sessions look like; nothing that could leave a folder."""
+
+FOLDERS = ("runs", "trajectories", "reports", "patches", "trials", "rounds", "skills", "experience")
+
+
+def check_id(text: str, what: str = "run id") -> str:
+    """Returns `text` if it is an id, else raises WorkspaceError."""
+    if ID_PATTERN.match(text) is None:
+        shown = text if len(text) <= 80 else text[:77] + "…"
+        raise WorkspaceError(
+            f"{shown!r} is not a {what}: 1 to 64 of a-z, 0-9, _ and -, "
+            f"the first one a letter or digit, no slashes or dots."
+        )
+    return text
+
+
+class WorkspaceConfig(BaseModel):
+    """`config.yaml` of a workspace, the part that the run layer uses. Keys of other parts are kept and left to them."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    max_concurrent_runs: int = Field(
+        default=1, ge=1, le=64, description="Runs that train at the same time; others queue."
+    )
+    child_environment: list[str] = Field(
+        default_factory=list, description="More environment variables (names, or prefixes ending in *) for workers."
+    )
+    keep_free_mb: int = Field(default=500, ge=0, description="Free disk space (MB) without which no run is started.")
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """An existing workspace."""
+
+    root: Path
+
+    @property
+    def runs(self) -> Path:
+        return self.root / "runs"
+
+    @property
+    def config_path(self) -> Path:
+        return self.root / "config.yaml"
+
+    def config(self) -> WorkspaceConfig:
+        """The settings of the workspace; defaults where there is no file. Raises WorkspaceError that names the file."""
+        try:
+            document: Any = yaml.safe_load(self.config_path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return WorkspaceConfig()
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise WorkspaceError(f"{self.config_path} cannot be read: {' '.join(str(error).split())}") from error
+        if document is None:
+            return WorkspaceConfig()
+        if not isinstance(document, dict):
+            raise WorkspaceError(f"{self.config_path} must hold `key: value` lines, not a {type(document).__name__}.")
+        try:
+            return WorkspaceConfig.model_validate(document)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            name = ".".join(str(part) for part in first["loc"])
+            raise WorkspaceError(f"{self.config_path}: {name} {first['input']!r}: {first['msg']}") from error
+
+
+def find_workspace(
+    option: str | Path | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+) -> Path:
+    """The folder that is or would be the workspace; nothing is created."""
+    variables = os.environ if environment is None else environment
+    if option:
+        return Path(option).expanduser().absolute()
+    if variables.get(ENVIRONMENT_VARIABLE):
+        return Path(variables[ENVIRONMENT_VARIABLE]).expanduser().absolute()
+    here = (directory or Path.cwd()).absolute()
+    for folder in (here, *here.parents):
+        if (folder / FOLDER_NAME).is_dir():
+            return folder / FOLDER_NAME
+    if here == Path(here.anchor) or not os.access(here, os.W_OK):
+        return Path.home() / FOLDER_NAME
+    return here / FOLDER_NAME
+
+
+def open_workspace(root: Path) -> Workspace:
+    """An existing workspace. Raises WorkspaceError where there is none."""
+    if not root.is_dir():
+        raise WorkspaceError(
+            f"there is no workspace at {root}. `mcp-evo train` creates one here; --workspace DIR or "
+            f"${ENVIRONMENT_VARIABLE} name another."
+        )
+    return Workspace(root)
+
+
+def create_workspace(root: Path) -> Workspace:
+    """Opens a workspace, creating what is missing. Raises WorkspaceError where it cannot be written."""
+    try:
+        if not root.exists():
+            root.mkdir(parents=True, mode=0o700)
+            os.chmod(root, 0o700)  # whatever the umask says
+        for name in FOLDERS:
+            (root / name).mkdir(mode=0o700, exist_ok=True)
+        if not (root / ".gitignore").exists():
+            write_text_atomic(root / ".gitignore", "*\n")
+        with tempfile.TemporaryFile(dir=root / "runs"):
+            pass
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise WorkspaceError(
+            f"the workspace {root} cannot be written ({reason}). Name another one with --workspace DIR or "
+            f"${ENVIRONMENT_VARIABLE}, or give yourself write access to it."
+        ) from error
+    return Workspace(root)
