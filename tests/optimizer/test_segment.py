@@ -17,7 +17,7 @@ GROUPS = {"rllm-config": "rllm", "rllm-monitor": "rllm", "traj-optimize": "traj"
 
 
 def build(*steps: str, session: str = "s") -> list[Event]:
-    """Steps: `name` a tool call, `!name` a failed one, `+skill` a skill call, `.` turn end, `?` prompt, `a:…` agent a."""
+    """Steps: `name` a call, `!name` a failed one, `+skill` a skill call, `.` turn end, `?` prompt, `a:…` agent a."""
     events = []
     for line, step in enumerate(steps):
         agent, _, rest = step.rpartition(":")
