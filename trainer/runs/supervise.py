@@ -13,12 +13,14 @@ How a run that lost its process ends:
 6. Else it vanished without a word although it reports every exception: `failed` as `killed`.
 """
 
+import os
 import shutil
 import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -76,7 +78,10 @@ def _settle_and_start(workspace: Workspace, start: Starter, report: TickReport) 
         if state.is_final:
             continue
         if state is RunState.QUEUED:
-            queue.append(run)
+            if not _is_held(run.document):
+                queue.append(run)
+            elif _settle_held(run.directory, run.document):
+                report.settled.append(run.directory.run_id)
         elif reconcile(run.directory).state.is_final:
             report.settled.append(run.directory.run_id)
         else:
@@ -119,7 +124,7 @@ def _start(directory: RunDirectory, workspace: Workspace, start: Starter, keep_f
 
 def mark_starting(directory: RunDirectory) -> None:
     """State `starting`, before the process exists."""
-    me = processes.identify(processes.os.getpid())
+    me = processes.identify(os.getpid())
     directory.set_fields(
         state=RunState.STARTING,
         started_at=time.time(),
@@ -147,6 +152,44 @@ def _launcher(document: RunDocument) -> ProcessIdentity | None:
     if isinstance(pid, int) and isinstance(started, (int, float)):
         return ProcessIdentity(pid, float(started))
     return None
+
+
+def _is_held(document: RunDocument) -> bool:
+    return bool((document.model_extra or {}).get("held"))
+
+
+def _settle_held(directory: RunDirectory, document: RunDocument) -> bool:
+    """A run that a pool holds in its own queue is lost when the pool's process is gone."""
+    holder = _launcher(document)
+    if holder is not None and processes.is_alive(holder):
+        return False
+    message = "the process that was about to run it has ended. Start it again with the same request."
+    directory.finish(RunState.LOST, failure=Failure(kind="lost", message=message))
+    return True
+
+
+def held_by_this_process() -> dict[str, Any]:
+    """Fields of a queued run that this process will start itself (a pool): no supervisor starts it."""
+    me = processes.identify(os.getpid())
+    assert me is not None
+    return {"held": True, "launcher_pid": me.pid, "launcher_started_at": me.started_at}
+
+
+def settle_answered(directory: RunDirectory, *, succeeded: bool) -> RunDocument:
+    """The final state of a run whose warm worker lives on and said `done` or `failed`."""
+    document = directory.read_document()
+    if document.state.is_final:
+        return document
+    asked = directory.stop_reason()
+    word = directory.read_failure()
+    tail = directory.log_tail()
+    if word is not None:
+        return directory.finish(RunState.FAILED, failure=word.model_copy(update={"log_tail": tail}))
+    if asked is not None:
+        return directory.finish(RunState.STOPPED, stop_reason=asked)
+    said = "done" if succeeded else "failed"
+    message = f"the worker said `{said}` without saying how the run went."
+    return directory.finish(RunState.FAILED, failure=Failure(kind="incomplete", message=message, log_tail=tail))
 
 
 def reconcile(directory: RunDirectory) -> RunDocument:
@@ -195,7 +238,7 @@ def _settle(directory: RunDirectory, document: RunDocument, identity: ProcessIde
 def _left_to_launcher(directory: RunDirectory, document: RunDocument, identity: ProcessIdentity) -> bool:
     """Whether the worker's parent, still alive, shall have the first word."""
     launcher = _launcher(document)
-    if launcher is None or launcher.pid == processes.os.getpid() or not processes.is_alive(launcher):
+    if launcher is None or launcher.pid == os.getpid() or not processes.is_alive(launcher):
         return False
     last_sign = max(identity.started_at, _mtime(directory.heartbeat_path), _mtime(directory.log_path))
     return 0 <= time.time() - last_sign < PARENT_GRACE_S

@@ -1,0 +1,68 @@
+"""Intervals for rates. Pure."""
+
+import math
+
+Z95 = 1.959963984540054
+"""Two-sided 95 % quantile of the normal distribution."""
+
+
+def wilson_interval(successes: float, n: int, z: float = Z95) -> tuple[float, float]:
+    """Wilson score interval of a rate: `successes` of `n` independent trials.
+
+    centre (p + z²/2n) / (1 + z²/n), half width z/(1 + z²/n) · sqrt(p(1-p)/n + z²/4n²) (Wilson 1927). Holds its level
+    for small n and at 0 and 1, where the usual interval has no width. Raises ValueError unless
+    0 <= successes <= n and n > 0.
+    """
+    if n <= 0 or not 0 <= successes <= n:
+        raise ValueError(f"{successes} successes of {n} trials is not a rate")
+    rate = successes / n
+    scale = 1 + z * z / n
+    centre = (rate + z * z / (2 * n)) / scale
+    half = z / scale * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
+    # at 0 and 1 the bound is exact; rounding must not push the rate out of its own interval
+    return min(rate, max(0.0, centre - half)), max(rate, min(1.0, centre + half))
+
+
+def difference_interval(a: float, n_a: int, b: float, n_b: int, z: float = Z95) -> tuple[float, float]:
+    """Newcombe's hybrid score interval of `b / n_b - a / n_a`, the difference of two independent rates.
+
+    (d - sqrt((p_b - l_b)² + (u_a - p_a)²), d + sqrt((u_b - p_b)² + (p_a - l_a)²)) with Wilson bounds l, u
+    (Newcombe 1998, method 10). `a` and `b` are counts of successes.
+    """
+    low_a, high_a = wilson_interval(a, n_a, z)
+    low_b, high_b = wilson_interval(b, n_b, z)
+    rate_a, rate_b = a / n_a, b / n_b
+    difference = rate_b - rate_a
+    return (
+        difference - math.hypot(rate_b - low_b, high_a - rate_a),
+        difference + math.hypot(high_b - rate_b, rate_a - low_a),
+    )
+
+
+def mean(values: list[float]) -> float:
+    """Arithmetic mean. Raises ValueError for no values."""
+    if not values:
+        raise ValueError("the mean of no values")
+    return math.fsum(values) / len(values)
+
+
+def standard_error(values: list[float]) -> float:
+    """Standard error of the mean of independent values; NaN below two values."""
+    if len(values) < 2:
+        return math.nan
+    centre = mean(values)
+    return math.sqrt(math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1) / len(values))
+
+
+def theil_sen_slope(values: list[float]) -> float:
+    """Median of the slopes of all pairs: change per step, blind to a few wild values (Theil 1950, Sen 1968).
+
+    Raises ValueError below two values. Series longer than 200 are thinned to 200 evenly spaced points, since pairs grow as n².
+    """
+    if len(values) < 2:
+        raise ValueError("a slope needs two values")
+    count = min(len(values), 200)
+    places = [round(i * (len(values) - 1) / (count - 1)) for i in range(count)]
+    slopes = sorted((values[b] - values[a]) / (b - a) for k, a in enumerate(places) for b in places[k + 1 :] if b != a)
+    middle = len(slopes) // 2
+    return slopes[middle] if len(slopes) % 2 else (slopes[middle - 1] + slopes[middle]) / 2
