@@ -8,7 +8,8 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from skill_bank.format import BankIndex, Reader, SkillEntry, parse_index, read_skill
+from skill_bank.format import Reader, read_skill
+from skill_bank.index import BankIndex, SkillEntry, parse_index
 from skill_bank.plan import Selection, check_cross_cycles, check_references, order, profiles_of, reaches, select
 from skill_bank.policy import Assignment, CompiledPolicy
 from skill_bank.render import UnknownKey, fill_line
@@ -132,8 +133,8 @@ def _apply(source: SkillSource, patch: Patch, named: dict[str, _Slot], problems:
     if slot is None:
         problems.append(
             Problem(patch.file, patch.line_of("target_section"), f"there is no section '{patch.target_section}' when "
-                    f"'{patch.id}' applies", f"Sections are: {', '.join(sorted(named)) or 'none'}; a section that another "
-                    "patch inserts needs that patch in depends_on")
+                    f"'{patch.id}' applies", f"Sections are: {', '.join(sorted(named)) or 'none'}; a section that "
+                    "another patch inserts needs that patch in depends_on")
         )  # fmt: skip
         return
     if patch.action is PatchAction.REPLACE:
@@ -186,7 +187,7 @@ def _build(
         size = patch.text.prose.count("\n") + 1 + sum(len(block.assignments) for block in patch.text.blocks)
         if limit is not None and size > limit:
             problems.append(
-                Problem(patch.file, 0, f"the patch has {size} lines, the limit is {limit} (settings.limits.patch_lines)",
+                Problem(patch.file, 0, f"the patch has {size} lines, settings.limits.patch_lines is {limit}",
                         "Shorten it or split it")
             )  # fmt: skip
         _apply(source, patch, named, problems)
@@ -196,8 +197,8 @@ def _build(
     most = index.limits.get("skill_lines")
     if most is not None and text.count("\n") > most:
         problems.append(
-            Problem(source.base.file, 0, f"{source.name} compiles to {text.count(chr(10))} lines, the limit is {most} "
-                    "(settings.limits.skill_lines)", "Shorten it or move detail into another skill")
+            Problem(source.base.file, 0, f"{source.name} compiles to {text.count(chr(10))} lines, "
+                    f"settings.limits.skill_lines is {most}", "Shorten it or move detail into another skill")
         )  # fmt: skip
     files = {"SKILL.md": text.encode("utf-8")}
     if policy is not None:

@@ -45,11 +45,11 @@ def select(source: SkillSource, profile: str | None, candidates: Iterable[str], 
             problems.append(
                 Problem(manifest.file, line, f"patch '{one}' is active and disabled", "Take it off one of the lists")
             )
+        if patch is None and one in source.broken:
+            continue  # reported where it was read
         if patch is None:
             known = ", ".join(sorted(source.patches)) or "none"
-            problems.append(
-                Problem(manifest.file, line, f"patch '{one}' does not exist or cannot be read", f"There are: {known}")
-            )
+            problems.append(Problem(manifest.file, line, f"patch '{one}' does not exist", f"There are: {known}"))
             continue
         if patch.status is not PatchStatus.ACTIVE and one not in extra:
             problems.append(
@@ -67,7 +67,7 @@ def select(source: SkillSource, profile: str | None, candidates: Iterable[str], 
         ids.append(one)
     for name in ("disabled", *((f"{prefix}disabled",) if prefix else ())):
         for one in manifest.disabled if name == "disabled" else (chosen.disabled if chosen is not None else ()):
-            if one not in source.patches:
+            if one not in source.patches and one not in source.broken:
                 problems.append(
                     Problem(manifest.file, manifest.lines.get(f"{name}.{one}", 0),
                             f"the disabled patch '{one}' does not exist", "Take it off the list")
@@ -116,8 +116,8 @@ def check_references(
             chosen = selections.get(skill or source.name)
             if chosen is not None and bare in chosen.ids:
                 problems.append(
-                    Problem(patch.file, patch.line_of("conflicts_with"), f"'{id_}' conflicts with '{other}' and both are "
-                            "active", "Deactivate one of them")
+                    Problem(patch.file, patch.line_of("conflicts_with"), f"'{id_}' conflicts with '{other}' and both "
+                            "are active", "Deactivate one of them")
                 )  # fmt: skip
 
 
@@ -133,8 +133,8 @@ def order(source: SkillSource, selection: Selection, problems: list[Problem]) ->
                 before[one].add(bare)
     waiting = {one: len(needed) for one, needed in before.items()}
     after: dict[str, list[str]] = {one: [] for one in selection.ids}
-    for one, needed in before.items():
-        for other in needed:
+    for one, earlier in before.items():
+        for other in earlier:
             after[other].append(one)
     ready = [position[one] for one, count in waiting.items() if count == 0]
     heapq.heapify(ready)
@@ -199,7 +199,7 @@ def check_cross_cycles(
 
 
 def reaches(source: SkillSource, later: Patch, earlier: str) -> bool:
-    """Whether `later` is declared to come after `earlier`: it depends on it, perhaps through others, or supersedes it."""
+    """Whether `later` is declared to come after `earlier`: by dependencies, or by superseding it."""
     seen: set[str] = set()
     stack = [later.id]
     while stack:

@@ -170,6 +170,8 @@ class SkillSource:
     patches: Mapping[str, Patch]
     schema: Any | None
     """The declared policy schema (`skill_bank.schema.Schema`), where the skill has one."""
+    broken: frozenset[str] = frozenset()
+    """Ids of patch files that cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -186,4 +188,3 @@ class BuiltSkill:
     """Patches applied, in order."""
     digest: str
     """SHA-256 over the names and contents of `files`, in hex."""
-    warnings: tuple[Problem, ...] = ()

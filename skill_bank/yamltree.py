@@ -12,7 +12,9 @@ import yaml
 
 _Parser: Any
 try:
-    from yaml.cyaml import CParser as _Parser
+    import yaml._yaml
+
+    _Parser = yaml._yaml.CParser
 except ImportError:  # PyYAML was built without libyaml: the same tree, several times slower
     _Parser = None
 
@@ -30,7 +32,7 @@ class YamlProblem(ValueError):
 class Node:
     """A value and where it stands."""
 
-    value: "str | int | float | bool | None | list[Node] | dict[str, Node]"
+    value: "str | int | float | bool | list[Node] | dict[str, Node] | None"
     line: int
     flow: bool = False
     """Written in braces or brackets."""
@@ -66,7 +68,7 @@ _Core.add_implicit_resolver(_TAG + "float", _FLOAT, list("-+.0123456789"))
 
 if _Parser is not None:
 
-    class _Loader(_Parser, _Core):  # type: ignore[valid-type,misc]
+    class _Loader(_Parser, _Core):
         def __init__(self, text: str) -> None:
             _Parser.__init__(self, text)
             _Core.__init__(self)
