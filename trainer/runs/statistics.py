@@ -6,7 +6,7 @@ Z95 = 1.959963984540054
 """Two-sided 95 % quantile of the normal distribution."""
 
 
-def wilson_interval(successes: float, n: int, z: float = Z95) -> tuple[float, float]:
+def wilson(successes: float, n: int, z: float = Z95) -> tuple[float, float]:
     """Wilson score interval of a rate: `successes` of `n` independent trials.
 
     centre (p + z²/2n) / (1 + z²/n), half width z/(1 + z²/n) · sqrt(p(1-p)/n + z²/4n²) (Wilson 1927). Holds its level
@@ -29,8 +29,8 @@ def difference_interval(a: float, n_a: int, b: float, n_b: int, z: float = Z95) 
     (d - sqrt((p_b - l_b)² + (u_a - p_a)²), d + sqrt((u_b - p_b)² + (p_a - l_a)²)) with Wilson bounds l, u
     (Newcombe 1998, method 10). `a` and `b` are counts of successes.
     """
-    low_a, high_a = wilson_interval(a, n_a, z)
-    low_b, high_b = wilson_interval(b, n_b, z)
+    low_a, high_a = wilson(a, n_a, z)
+    low_b, high_b = wilson(b, n_b, z)
     rate_a, rate_b = a / n_a, b / n_b
     difference = rate_b - rate_a
     return (
@@ -57,7 +57,8 @@ def standard_error(values: list[float]) -> float:
 def theil_sen_slope(values: list[float]) -> float:
     """Median of the slopes of all pairs: change per step, blind to a few wild values (Theil 1950, Sen 1968).
 
-    Raises ValueError below two values. Series longer than 200 are thinned to 200 evenly spaced points, since pairs grow as n².
+    Raises ValueError below two values. Series longer than 200 are thinned to 200
+    evenly spaced points, since pairs grow as n².
     """
     if len(values) < 2:
         raise ValueError("a slope needs two values")
