@@ -1,0 +1,325 @@
+"""The rollout engine: all episodes of a step in one batch, key/value cache kept across turns, rows leave as they end.
+
+Environment text is appended as ids and fed through the same decode loop, one token a step, while other rows go on
+sampling; so a row never waits for another and every row of the batch has the same number of columns in the cache.
+A failing environment costs its own episode: every request comes back as exactly one Episode.
+"""
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from trainer.envs.base import EnvironmentSpec
+from trainer.models.parsing import ParsedTurn, parse_hermes
+from trainer.rollout.backends import Backend, backend_for
+from trainer.rollout.rendering import Renderer, tool_schemas
+from trainer.rollout.sampler import sample, stream
+from trainer.rollout.tools import ToolRunner, ToolTimeout
+from trainer.rollout.types import Episode, EpisodeRequest, Limits, StopReason
+
+SHRINK_AT = 0.75
+"""The batch is shrunk when at most this share of its rows is alive: shrinking copies the cache."""
+
+EpisodeReward = Callable[[Episode, Any], float]
+"""reward(episode, environment) instead of the environment's own."""
+
+
+@dataclass
+class Clock:
+    """Seconds spent since the engine was made."""
+
+    generate: float = 0.0
+    environment: float = 0.0
+
+
+@dataclass
+class _Row:
+    """One living row of the batch."""
+
+    episode: Episode
+    environment: Any
+    uniforms: np.ndarray
+    turn_start: int = 0
+    forced: deque[int] = field(default_factory=deque)
+    parse_errors_in_a_row: int = 0
+    done: bool = False
+    began: float = 0.0
+
+
+def end_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Every id that ends a turn: the generation config's and the tokenizer's."""
+    ids = model.generation_config.eos_token_id if model.generation_config else None
+    several = ids if isinstance(ids, list) else [ids]
+    return frozenset(int(i) for i in (*several, tokenizer.eos_token_id) if i is not None)
+
+
+class RolloutEngine:
+    """Plays episodes of one environment with one model."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        spec: EnvironmentSpec,
+        limits: Limits,
+        *,
+        seed: int,
+        reward: EpisodeReward | None = None,
+        on_turn: Callable[[], None] | None = None,
+        parse: Callable[[str], ParsedTurn] = parse_hermes,
+        max_rows: int = 256,
+    ) -> None:
+        """`on_turn` is called at least once a turn (heartbeat). `max_rows`: larger requests are played in parts."""
+        self.model, self.tokenizer, self.spec, self.limits = model, tokenizer, spec, limits
+        self.seed, self.reward, self.on_turn, self.parse, self.max_rows = seed, reward, on_turn, parse, max_rows
+        self.renderer = Renderer(tokenizer, tool_schemas(spec))
+        self.ends = end_ids(model, tokenizer)
+        self.clock = Clock()
+        self._tools = ToolRunner(limits.tool_timeout_s)
+
+    def run(self, requests: list[EpisodeRequest], temperature: float) -> list[Episode]:
+        """Plays the requests; leaves the model in the mode it was in. The order of the result is the requests'."""
+        training = self.model.training
+        self.model.eval()
+        try:
+            with torch.inference_mode():
+                episodes: list[Episode] = []
+                for at in range(0, len(requests), self.max_rows):
+                    episodes += self._play(requests[at : at + self.max_rows], temperature)
+                return episodes
+        finally:
+            self.model.train(training)
+
+    # ---- one batch
+
+    def _play(self, requests: list[EpisodeRequest], temperature: float) -> list[Episode]:
+        began = time.perf_counter()
+        waited = self.clock.environment
+        rows = [self._begin(request) for request in requests]
+        alive = [row for row in rows if not row.done]
+        if alive:
+            self._decode(alive, temperature)
+        for row in rows:
+            self._grade(row)
+        self.clock.generate += time.perf_counter() - began - (self.clock.environment - waited)
+        return [row.episode for row in rows]
+
+    def _begin(self, request: EpisodeRequest) -> _Row:
+        began = time.perf_counter()
+        messages = list(request.messages)
+        episode = Episode(request, [])
+        environment = None
+        try:
+            environment = self.spec.factory()
+            if "seed" in dir(environment):
+                environment.seed(self.seed + request.task)
+            observation = environment.reset(**request.row)
+            if observation:
+                last = messages[-1]
+                messages[-1] = dict(last, content=f"{last['content']}\n\n{observation}")
+        except Exception as error:  # noqa: BLE001 - a bad episode is data, not a crash
+            self._fail(episode, "reset", error)
+        episode.messages = messages
+        episode.prompt_ids = list(self.renderer.prompt_ids(messages))
+        self.clock.environment += time.perf_counter() - began
+        row = _Row(episode, environment, self._uniforms(request, 0), began=began)
+        row.done = not episode.valid
+        return row
+
+    def _fail(self, episode: Episode, where: str, error: BaseException) -> None:
+        episode.stop_reason = StopReason.ENVIRONMENT_ERROR
+        episode.error = f"{where}: {type(error).__name__}: {error}"
+        episode.reward = 0.0
+
+    def _uniforms(self, request: EpisodeRequest, turn: int) -> np.ndarray:
+        return stream(
+            self.seed, request.task, request.occurrence, request.generation, turn, self.limits.max_completion_tokens
+        )
+
+    def _decode(self, alive: list[_Row], temperature: float) -> None:
+        prompts: dict[tuple[int, ...], int] = {}
+        group = [prompts.setdefault(tuple(row.episode.prompt_ids), len(prompts)) for row in alive]
+        backend: Backend = backend_for(self.model)
+        logits = backend.first([list(p) for p in prompts], group, self.limits.max_completion_tokens)
+        slots: list[_Row] = alive
+        while True:
+            uniforms = torch.from_numpy(np.array([self._next_uniform(row) for row in slots]))
+            tokens, logps, entropies = sample(logits, uniforms, temperature)
+            chosen = self._choose(slots, tokens.tolist(), logps.tolist(), entropies.tolist())
+            living = [i for i, row in enumerate(slots) if not row.done]
+            if not living:
+                return
+            if len(living) <= SHRINK_AT * len(slots):
+                backend.keep(torch.tensor(living))
+                slots = [slots[i] for i in living]
+                chosen = [chosen[i] for i in living]
+            logits = backend.step(torch.tensor(chosen))
+
+    def _next_uniform(self, row: _Row) -> float:
+        position = len(row.episode.completion_ids) - row.turn_start
+        return float(row.uniforms[position]) if position < len(row.uniforms) else 0.0
+
+    def _choose(self, slots: list[_Row], tokens: list[int], logps: list[float], entropies: list[float]) -> list[int]:
+        """Appends each living row's next token, sampled or the environment's, and ends turns."""
+        chosen = []
+        ended = []
+        for i, row in enumerate(slots):
+            episode = row.episode
+            if row.done:
+                chosen.append(tokens[i])  # the row is still in the batch; what it is fed does not matter
+                continue
+            if row.forced:
+                token = row.forced.popleft()
+                episode.completion_ids.append(token)
+                episode.mask.append(0)
+                episode.logprobs.append(0.0)
+                if not row.forced:
+                    row.turn_start = len(episode.completion_ids)
+            else:
+                token = tokens[i]
+                episode.completion_ids.append(token)
+                episode.mask.append(1)
+                episode.logprobs.append(logps[i])
+                episode.entropy_sum += entropies[i]
+                if token in self.ends:
+                    ended.append(row)
+                elif len(episode.completion_ids) >= self.limits.max_completion_tokens:
+                    ended.append(row)
+            chosen.append(token)
+        if ended:
+            began = time.perf_counter()
+            for row in ended:
+                self._end_turn(row)
+            if self.on_turn is not None:
+                self.on_turn()
+            self.clock.environment += time.perf_counter() - began
+        return chosen
+
+    # ---- turns
+
+    def _end_turn(self, row: _Row) -> None:
+        episode = row.episode
+        episode.turns += 1
+        ids = episode.completion_ids[row.turn_start :]
+        complete = ids[-1] in self.ends
+        text = self.tokenizer.decode(ids[:-1] if complete else ids)
+        turn = self.parse(text)
+        episode.messages.append(_assistant(turn, text))
+        if not complete:
+            self._stop(row, StopReason.MAX_TOKENS)
+            return
+        if not turn.attempted:
+            self._stop(row, StopReason.COMPLETED)
+            return
+        episode.attempted_calls += 1
+        answers = self._answers(row, turn)
+        if row.done:
+            return
+        for answer in answers:
+            episode.messages.append({"role": "tool", "content": answer})
+        if self._finished(row):
+            return
+        if row.parse_errors_in_a_row >= self.limits.max_parse_errors:
+            self._stop(row, StopReason.PARSE_ERRORS)
+        elif episode.turns >= self.limits.max_turns:
+            self._stop(row, StopReason.MAX_TURNS)
+        else:
+            self._continue(row, self.renderer.observation_ids(answers))
+
+    def _answers(self, row: _Row, turn: ParsedTurn) -> list[str]:
+        """One text for each call, in order, then one for each call that could not be read."""
+        episode = row.episode
+        answers = []
+        unknown = False
+        for number, call in enumerate(turn.calls):
+            if number >= self.limits.max_calls_per_turn:
+                answers.append(f"Error: at most {self.limits.max_calls_per_turn} calls in one turn")
+                continue
+            try:
+                text, good = self._tools.call(row.environment, self.spec.tools, call)
+            except ToolTimeout:
+                episode.error = f"{call.name}: no answer within {self.limits.tool_timeout_s:g} s"
+                self._stop(row, StopReason.TOOL_TIMEOUT)
+                return answers
+            unknown |= call.name not in self.spec.tools
+            episode.tool_calls += good
+            episode.tool_errors += not good and call.name in self.spec.tools
+            limit = self.limits.max_observation_characters
+            answers.append(text if len(text) <= limit else f"{text[:limit]} … ({len(text) - limit} characters cut)")
+        answers += [f"Error: {error}" for error in turn.errors]
+        if turn.errors or unknown:
+            episode.parse_errors += 1
+            row.parse_errors_in_a_row += 1
+        else:
+            row.parse_errors_in_a_row = 0
+        return answers
+
+    def _finished(self, row: _Row) -> bool:
+        try:
+            finished = "finished" in dir(row.environment) and bool(_value(row.environment.finished))
+        except Exception as error:  # noqa: BLE001 - see _begin
+            self._fail(row.episode, "finished", error)
+            row.done = True
+            return True
+        if finished:
+            self._stop(row, StopReason.FINISHED)
+        return finished
+
+    def _continue(self, row: _Row, observation: list[int]) -> None:
+        episode = row.episode
+        if len(episode.completion_ids) + len(observation) + 1 > self.limits.max_completion_tokens:
+            self._stop(row, StopReason.MAX_TOKENS)
+            return
+        row.forced.extend(observation)
+        row.uniforms = self._uniforms(episode.request, episode.turns)
+
+    def _stop(self, row: _Row, reason: StopReason) -> None:
+        row.episode.stop_reason = reason
+        row.done = True
+
+    # ---- the end
+
+    def _grade(self, row: _Row) -> None:
+        episode = row.episode
+        began = time.perf_counter()
+        if episode.valid:
+            try:
+                if self.reward is None:
+                    reward = float(row.environment.get_reward())
+                else:
+                    reward = float(self.reward(episode, row.environment))
+                if math.isfinite(reward):
+                    episode.reward = reward
+                else:
+                    self._fail(episode, "get_reward", ValueError(f"the reward is {reward}"))
+            except Exception as error:  # noqa: BLE001 - see _begin
+                self._fail(episode, "get_reward", error)
+        if row.environment is not None and "close" in dir(row.environment):
+            try:
+                row.environment.close()
+            except Exception as error:  # noqa: BLE001 - the episode is over; note it
+                episode.error = episode.error or f"close: {type(error).__name__}: {error}"
+        if not episode.completion_ids:  # TRL needs one token a row; mask 0 keeps it out of the loss
+            episode.completion_ids, episode.mask, episode.logprobs = [min(self.ends)], [0], [0.0]
+        now = time.perf_counter()
+        episode.seconds = now - row.began
+        self.clock.environment += now - began
+
+
+def _value(member: Any) -> Any:
+    return member() if callable(member) else member
+
+
+def _assistant(turn: ParsedTurn, text: str) -> dict[str, Any]:
+    """The turn as a chat message; text that could not be read is kept as it is."""
+    if turn.errors or not turn.calls:
+        return {"role": "assistant", "content": text}
+    calls = [{"type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in turn.calls]
+    return {"role": "assistant", "content": turn.content, "tool_calls": calls}

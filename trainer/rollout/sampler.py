@@ -1,0 +1,46 @@
+"""Sampling by keyed random streams: a token's random number depends on where it stands, not on what was drawn before.
+
+The stream of a turn is Philox keyed by (run seed, task, occurrence, generation, turn). So an episode does not depend on
+the batch it runs in, and two configurations that meet the same task share their noise (common random numbers), which
+makes their difference less noisy. One uniform number a token and the inverse of the cumulative distribution keep the
+coupling strong: near policies mostly pick the same token.
+"""
+
+import hashlib
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def stream(seed: int, task: int, occurrence: int, generation: int, turn: int, length: int) -> np.ndarray:
+    """(length,) float64 uniform numbers in [0, 1); a longer stream begins with the shorter one."""
+    text = f"{seed}|{task}|{occurrence}|{generation}|{turn}"
+    key = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
+    return np.random.Generator(np.random.Philox(key=key)).random(length)
+
+
+def sample(logits: Tensor, uniforms: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Draws one token a row from softmax(logits / temperature).
+
+    logits: (R, V) any float type; uniforms: (R,) float64 in [0, 1). Returns (R,) tokens, (R,) float32 exact
+    log-probabilities under that distribution, and (R,) float32 entropies in nats.
+    """
+    scaled = logits.float()
+    if temperature != 1.0:
+        scaled = scaled / temperature
+    logp = scaled.log_softmax(-1)
+    # exp of very negative numbers is slow on CPUs (denormal results); e^-80 is no probability anybody will draw
+    probabilities = logp.clamp_min(-80.0).exp()
+    cumulative = probabilities.double().cumsum(-1)
+    threshold = uniforms.to(cumulative.device)[:, None] * cumulative[:, -1:]
+    token = (cumulative <= threshold).sum(-1).clamp_max(logits.shape[-1] - 1)
+    chosen = logp.gather(-1, token[:, None])[:, 0]
+    entropy = -(probabilities * logp.clamp_min(-80.0)).sum(-1)
+    return token, chosen, entropy
+
+
+def max_entropy(vocabulary: int) -> float:
+    """Entropy in nats of the uniform distribution over a vocabulary."""
+    return math.log(vocabulary)

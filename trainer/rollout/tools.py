@@ -1,0 +1,64 @@
+"""Calling an environment: every exception is an answer or a recorded fault, every call has a time limit."""
+
+import json
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from trainer.models.parsing import ToolCall
+
+
+class ToolTimeout(Exception):
+    """A tool did not answer in time."""
+
+
+class _Worker:
+    """One daemon thread that runs one call at a time; abandoned when a call hangs."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], queue.SimpleQueue[tuple[bool, Any]]]] = queue.SimpleQueue()
+        threading.Thread(target=self._serve, name="tool-calls", daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            job, answer = self._jobs.get()
+            try:
+                answer.put((True, job()))
+            except BaseException as error:  # noqa: BLE001 - handed to the caller, who decides
+                answer.put((False, error))
+
+    def run(self, job: Callable[[], Any], timeout_s: float) -> Any:
+        answer: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
+        self._jobs.put((job, answer))
+        try:
+            good, value = answer.get(timeout=timeout_s)
+        except queue.Empty:
+            raise ToolTimeout from None
+        if good:
+            return value
+        raise value
+
+
+class ToolRunner:
+    """Runs the calls of one engine. Not thread safe."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self._worker = _Worker()
+
+    def call(self, environment: Any, allowed: tuple[str, ...], call: ToolCall) -> tuple[str, bool]:
+        """(text for the model, whether the tool answered). Raises ToolTimeout; the hanging thread is left behind."""
+        if call.name not in allowed:
+            return f"Error: unknown tool {call.name}; allowed: {', '.join(allowed)}", False
+        method = getattr(environment, call.name)
+        try:
+            result = self._worker.run(lambda: method(**call.arguments), self.timeout_s)
+        except ToolTimeout:
+            self._worker = _Worker()
+            raise
+        except TypeError as error:
+            return f"Error: wrong arguments: {error}".replace(f"{type(environment).__name__}.", ""), False
+        except Exception as error:  # noqa: BLE001 - whatever a tool raises is the model's feedback
+            return f"Error: {error}", False
+        return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str), True
