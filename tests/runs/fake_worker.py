@@ -33,7 +33,7 @@ def run(path: Path) -> bool:
     )
     directory.append_event("started")
     before = evaluation("test", 0.35)
-    directory.append_event("eval", when="before", **before.model_dump())
+    directory.append_event("eval", name="before", eval=before.model_dump(mode="json"))
     directory.set_fields(eval={"before": before.model_dump()})
     for step in range(1, steps + 1):
         directory.beat()
@@ -78,7 +78,7 @@ def run(path: Path) -> bool:
         )
         directory.set_fields(step=step)
     after = evaluation("test", 0.95)
-    directory.append_event("eval", when="after", **after.model_dump())
+    directory.append_event("eval", name="after", eval=after.model_dump(mode="json"))
     directory.append_event("finished")
     directory.finish(
         RunState.FINISHED,

@@ -1,0 +1,253 @@
+"""The closing report of a run: what it was, what came out, what it means, what the episodes look like, where files are.
+
+`build_report` collects values; `report_lines` writes them as plain text (the same for terminal, tool and file).
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainer.config import TrainingConfig
+from trainer.runs.curves import text_curve
+from trainer.runs.diagnose import DEFAULT_THRESHOLDS, Finding, Thresholds, diagnose_run
+from trainer.runs.errors import RunError
+from trainer.runs.rundir import RunDirectory
+from trainer.runs.series import RunSeries
+from trainer.runs.types import Eval, RunDocument, RunState, Verdict
+
+MAX_TEXT = 300
+"""Characters of one message shown of a sample episode."""
+
+_VERDICTS = {
+    Verdict.GOAL_REACHED: "goal reached",
+    Verdict.GOAL_MISSED: "goal missed",
+    Verdict.NO_GOAL: "no goal was set",
+}
+
+PHASES = ("generate", "environment", "logprob", "update", "other")
+"""Phases of a step that metrics lines time; they add up to the step."""
+
+
+@dataclass(frozen=True)
+class SampleEpisode:
+    """One episode to look at."""
+
+    label: str
+    step: int
+    reward: float | None
+    stop_reason: str | None
+    messages: tuple[tuple[str, str], ...]
+    """(role, text), tool calls written as text."""
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """Everything that a closing report says."""
+
+    document: RunDocument
+    config: TrainingConfig
+    findings: tuple[Finding, ...]
+    reward: tuple[tuple[int, float], ...]
+    """(step, mean training reward)."""
+    validation: tuple[tuple[int, float], ...]
+    """(step, success on the validation split)."""
+    phase_seconds: dict[str, float] = field(default_factory=dict)
+    """Phase → seconds over the whole run."""
+    samples: tuple[SampleEpisode, ...] = ()
+    files: dict[str, str] = field(default_factory=dict)
+    """What → absolute path, of what exists."""
+
+
+def build_report(directory: RunDirectory, thresholds: Thresholds = DEFAULT_THRESHOLDS) -> RunReport:
+    """Collects the report of a run in whatever state it is. Raises RunError."""
+    document = directory.read_document()
+    series = RunSeries(directory.metrics())
+    return RunReport(
+        document=document,
+        config=directory.read_config(),
+        findings=tuple(diagnose_run(directory, thresholds)),
+        reward=tuple(series.points("reward_mean")),
+        validation=tuple(_validations(directory)),
+        phase_seconds=phase_seconds(directory.metrics()),
+        samples=tuple(_samples(directory)),
+        files=_files(directory),
+    )
+
+
+def phase_seconds(metrics: list[dict[str, Any]]) -> dict[str, float]:
+    """Sum over the steps of the seconds of each phase."""
+    total: dict[str, float] = {}
+    for row in metrics:
+        seconds = row.get("seconds")
+        if not isinstance(seconds, Mapping):
+            continue
+        for phase, value in seconds.items():
+            if isinstance(value, (int, float)):
+                total[str(phase)] = total.get(str(phase), 0.0) + float(value)
+    return total
+
+
+def _validations(directory: RunDirectory) -> list[tuple[int, float]]:
+    points = []
+    for event in directory.events():
+        result = event.get("eval")
+        if event.get("kind") != "validation" or not isinstance(result, dict):
+            continue
+        step, mean = event.get("step"), result.get("mean")
+        if isinstance(step, int) and isinstance(mean, (int, float)):
+            points.append((step, float(mean)))
+    return points
+
+
+def _samples(directory: RunDirectory) -> list[SampleEpisode]:
+    """A failure of the first kept step, and a success and a failure of the last one."""
+    steps = directory.episode_steps()
+    if not steps:
+        return []
+    first, last = directory.episodes(steps[0]), directory.episodes(steps[-1])
+    chosen = [
+        ("a failure at the start", steps[0], _pick(first, good=False)),
+        ("a success at the end", steps[-1], _pick(last, good=True)),
+        ("a failure at the end", steps[-1], _pick(last, good=False)),
+    ]
+    seen: set[int] = set()
+    samples = []
+    for label, step, episode in chosen:
+        if episode is not None and id(episode) not in seen:
+            seen.add(id(episode))
+            samples.append(_sample(label, step, episode))
+    return samples
+
+
+def _pick(episodes: list[dict[str, Any]], *, good: bool) -> dict[str, Any] | None:
+    for episode in episodes:
+        reward = episode.get("reward")
+        if isinstance(reward, (int, float)) and (reward > 0.5) == good:
+            return episode
+    return None
+
+
+def _sample(label: str, step: int, episode: dict[str, Any]) -> SampleEpisode:
+    messages = episode.get("messages")
+    shown = tuple(_message(one) for one in messages if isinstance(one, dict)) if isinstance(messages, list) else ()
+    reward = episode.get("reward")
+    stop = episode.get("stop_reason")
+    return SampleEpisode(
+        label,
+        step,
+        float(reward) if isinstance(reward, (int, float)) else None,
+        str(stop) if stop is not None else None,
+        tuple(one for one in shown if one[0] != "system"),
+    )
+
+
+def _message(message: dict[str, Any]) -> tuple[str, str]:
+    parts = [str(message["content"])] if message.get("content") else []
+    calls = message.get("tool_calls")
+    for call in calls if isinstance(calls, list) else []:
+        function = call.get("function", call) if isinstance(call, dict) else {}
+        arguments = function.get("arguments", {})
+        if isinstance(arguments, dict):
+            shown = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+        else:
+            shown = str(arguments)
+        parts.append(f"{function.get('name')}({shown})")
+    text = " ".join(" ".join(parts).split())
+    return str(message.get("role", "?")), text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
+
+
+def _files(directory: RunDirectory) -> dict[str, str]:
+    candidates = {
+        "run": directory.path,
+        "model": directory.model_folder,
+        "metrics": directory.metrics_path,
+        "episodes": directory.episodes_folder,
+        "log": directory.log_path,
+    }
+    return {name: str(path) for name, path in candidates.items() if Path(path).exists()}
+
+
+def eval_line(result: Eval) -> str:
+    """`0.95 [0.90, 0.98], n 128: parse 1.00, tool calls 0.99, correct given a valid call 0.96`."""
+    parts = [
+        ("calls parsed", result.parse_ok_rate),
+        ("episodes with a valid call", result.tool_call_rate),
+        ("correct given a valid call", result.correct_given_valid_call),
+        ("cut by the cap", result.truncated_rate or None),
+    ]
+    split = ", ".join(f"{name} {value:.2f}" for name, value in parts if value is not None)
+    text = f"{result.mean:.3f} [{result.ci95[0]:.3f}, {result.ci95[1]:.3f}] n={result.n}"
+    return f"{text}   ({split})" if split else text
+
+
+def headline(document: RunDocument) -> str:
+    """State and verdict of a run in one line."""
+    if document.state is RunState.FINISHED:
+        verdict = _VERDICTS.get(document.verdict, "") if document.verdict is not None else ""
+        return f"{document.run_id}: finished{', ' + verdict if verdict else ''}"
+    if document.state is RunState.STOPPED:
+        return f"{document.run_id}: stopped ({document.stop_reason or 'asked'})"
+    if document.failure is not None:
+        return f"{document.run_id}: {document.state} ({document.failure.kind}): {document.failure.message}"
+    return f"{document.run_id}: {document.state}"
+
+
+def report_lines(report: RunReport, *, width: int = 80) -> list[str]:
+    """The report as plain text."""
+    document, config = report.document, report.config
+    lines = [headline(document)]
+    seconds = f", {document.seconds:.1f} s" if document.seconds is not None else ""
+    device = f" on {document.device}" if document.device else ""
+    lines.append(
+        f"{config.model} / {config.env} ({config.difficulty}), step {document.step} of at most "
+        f"{document.planned_steps or config.planned_steps}{seconds}{device}, seed {config.seed}"
+    )
+    if len(report.reward) > 1:
+        lines += ["", "Mean training reward by step"]
+        lines += text_curve(report.reward, width=min(60, max(20, width - 12)))
+    before, after = document.eval.get("before"), document.eval.get("after")
+    if before is not None or after is not None:
+        lines += ["", "Test success (held-out problems, 95 % Wilson interval)"]
+        if before is not None:
+            lines.append(f"  before  {eval_line(before)}")
+        if after is not None:
+            lines.append(f"  after   {eval_line(after)}")
+    if report.validation:
+        best = max(report.validation, key=lambda point: point[1])
+        lines.append(f"  best validation {best[1]:.3f} at step {best[0]} of {len(report.validation)} validations")
+    if report.findings:
+        lines += ["", "What the numbers say"]
+        lines += [f"  {finding.sentence}" for finding in report.findings[:3]]
+    total = sum(report.phase_seconds.values())
+    if total > 0:
+        shares = ", ".join(f"{name} {value / total:.0%}" for name, value in report.phase_seconds.items() if value > 0)
+        lines += ["", f"Time of {len(report.reward)} steps: {total:.1f} s ({shares})"]
+    for sample in report.samples:
+        reward = "" if sample.reward is None else f", reward {sample.reward:g}"
+        lines += ["", f"Episode: {sample.label} (step {sample.step}{reward}, {sample.stop_reason or 'ended'})"]
+        lines += [f"  {role:9} {text}" for role, text in sample.messages]
+    if document.failure is not None and document.failure.log_tail:
+        lines += ["", "Last lines of worker.log", *[f"  {line}" for line in document.failure.log_tail]]
+    if report.files:
+        lines += ["", "Files", *[f"  {name:9} {path}" for name, path in report.files.items()]]
+    return lines
+
+
+def run_json(directory: RunDirectory) -> dict[str, Any]:
+    """The run document as `runs show --json` gives it: the file, with findings, config and files added."""
+    document = directory.read_document()
+    result: dict[str, Any] = document.model_dump(mode="json")
+    try:
+        report = build_report(directory)
+    except RunError as error:
+        return {**result, "report_error": str(error)}
+    result["config"] = report.config.model_dump(mode="json")
+    result["findings"] = [
+        {"kind": one.kind.value, "sentence": one.sentence, "numbers": one.numbers, "confidence": one.confidence}
+        for one in report.findings
+    ]
+    result["files"] = report.files
+    json.dumps(result, allow_nan=False)  # strict JSON, or a clear error here instead of in somebody's reader
+    return result
