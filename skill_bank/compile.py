@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from skill_bank.format import Reader, read_skill
+from skill_bank.format import SCHEMA_FILE, Reader, read_skill
 from skill_bank.index import BankIndex, SkillEntry, parse_index
 from skill_bank.plan import Selection, check_cross_cycles, check_references, order, profiles_of, reaches, select
 from skill_bank.policy import Assignment, CompiledPolicy
@@ -94,7 +94,7 @@ def compile_skills(
     check_cross_cycles(bank.sources, selections, problems)
     built: dict[str, BuiltSkill] = {}
     for name in involved:
-        check_references(bank.sources[name], selections[name], bank.sources, selections, problems)
+        check_references(bank.sources[name], selections[name], bank.index.skills, selections, bank.sources, problems)
         done = _build(bank.sources[name], bank.index.skills[name], bank.index, selections[name], problems)
         if name in skills:
             built[name] = done
@@ -225,14 +225,16 @@ def _policy(
     for patch in patches:
         for block in patch.text.blocks:
             assignments.extend(block.assignments)
-    if source.schema is None:
-        for one in assignments[:1]:
-            problems.append(
-                Problem(one.origin.file, one.origin.line, f"{source.name} sets policy and declares no schema for it",
-                        f"Write {source.group}/{source.name}/policy_schema.yaml")
-            )  # fmt: skip
+    if source.schema is not None:
+        problems.extend(check_policy(source.schema, assignments))
+    elif not assignments:
         return None
-    problems.extend(check_policy(source.schema, assignments))
+    elif SCHEMA_FILE not in source.broken:
+        origin = assignments[0].origin
+        problems.append(
+            Problem(origin.file, origin.line, f"{source.name} sets policy and declares no schema for it",
+                    f"Write {source.group}/{source.name}/{SCHEMA_FILE}")
+        )  # fmt: skip
     return CompiledPolicy(source.name, tuple(assignments), profile)
 
 

@@ -12,6 +12,8 @@ from skill_bank.markdown import parse_base, parse_patch
 from skill_bank.schema import Schema, SchemaProblem, parse_schema
 from skill_bank.types import Patch, Problem, SkillSource
 
+SCHEMA_FILE = "policy_schema.yaml"
+
 
 class Reader:
     """Files of a bank, with an overlay: texts that are to be read as if they were written."""
@@ -94,7 +96,10 @@ def read_skill(reader: Reader, entry: SkillEntry, problems: list[Problem]) -> Sk
             patches[patch.id] = patch
         else:
             broken.append(PurePosixPath(path).stem)
-    schema = _read_schema(reader, f"{folder}/policy_schema.yaml", problems)
+    before = len(problems)
+    schema = _read_schema(reader, f"{folder}/{SCHEMA_FILE}", problems)
+    if len(problems) > before:
+        broken.append(SCHEMA_FILE)
     if base is None or manifest is None:
         return None
     return SkillSource(entry.group, entry.name, base, manifest, patches, schema, frozenset(broken))

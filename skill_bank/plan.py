@@ -5,7 +5,7 @@ nothing but the texts.
 """
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from skill_bank.types import Manifest, Patch, PatchStatus, Problem, SkillSource
@@ -78,8 +78,9 @@ def select(source: SkillSource, profile: str | None, candidates: Iterable[str], 
 def check_references(
     source: SkillSource,
     selection: Selection,
-    sources: Mapping[str, SkillSource],
+    declared: Collection[str],
     selections: Mapping[str, Selection],
+    sources: Mapping[str, SkillSource],
     problems: list[Problem],
 ) -> None:
     """Dependencies and conflicts of the patches in force, in this skill and in others."""
@@ -90,10 +91,14 @@ def check_references(
             skill, _, other = needed.rpartition(":")
             skill = skill or source.name
             line = patch.line_of("depends_on")
+            if skill in declared and skill not in sources:
+                continue  # its files cannot be read, which is reported where they were read
             if skill not in sources:
                 problems.append(
                     Problem(patch.file, line, f"depends on '{needed}': there is no skill '{skill}'", "Correct the name")
                 )
+            elif other in sources[skill].broken:
+                continue
             elif other not in sources[skill].patches:
                 known = ", ".join(sorted(sources[skill].patches)) or "none"
                 problems.append(
@@ -105,7 +110,7 @@ def check_references(
                             f"Activate '{needed}' or deactivate '{id_}'")
                 )  # fmt: skip
         for other in (*patch.conflicts_with, *patch.supersedes):
-            if ":" not in other and other not in source.patches:
+            if ":" not in other and other not in source.patches and other not in source.broken:
                 problems.append(
                     Problem(
                         patch.file, 1, f"names the patch '{other}', which does not exist", "Correct or drop the name"

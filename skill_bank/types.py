@@ -171,7 +171,7 @@ class SkillSource:
     schema: Any | None
     """The declared policy schema (`skill_bank.schema.Schema`), where the skill has one."""
     broken: frozenset[str] = frozenset()
-    """Ids of patch files that cannot be read."""
+    """Ids of patch files that cannot be read, and `policy_schema.yaml` where it cannot."""
 
 
 @dataclass(frozen=True)
