@@ -33,7 +33,7 @@ def environment_errors(evidence: Evidence) -> Finding | None:
     )
 
 
-def truncated(evidence: Evidence) -> Finding | None:
+def truncation(evidence: Evidence) -> Finding | None:
     """Many episodes hit the cap from the start; a policy that collapsed rambles too, but only later."""
     series = evidence.series
     first, last = series.third("truncated_rate", 0), series.third("truncated_rate", 2)
@@ -56,7 +56,7 @@ def truncated(evidence: Evidence) -> Finding | None:
         "truncated_rate_last": round(last, 3),
         "completion_mean": _rounded(series.third("completion_mean", 0), 1),
     }
-    return Finding(FindingKind.TRUNCATED, sentence, numbers, clamp(0.5 + first / 2), "max_completion_tokens")
+    return Finding(FindingKind.TRUNCATION, sentence, numbers, clamp(0.5 + first / 2), "max_completion_tokens")
 
 
 def parser_never_matches(evidence: Evidence) -> Finding | None:
@@ -351,7 +351,7 @@ def last_word(evidence: Evidence) -> Finding:
 RULES: tuple[Rule, ...] = (
     failed,
     environment_errors,
-    truncated,
+    truncation,
     parser_never_matches,
     learning_rate_too_high,
     no_diversity,
@@ -370,7 +370,7 @@ EXPLAINS: dict[FindingKind, frozenset[FindingKind]] = {
     _K.FAILED: frozenset({_K.INCONCLUSIVE, _K.BUDGET_TOO_SMALL, _K.LEARNING_RATE_TOO_LOW}),
     _K.NONFINITE: frozenset({_K.LEARNING_RATE_TOO_HIGH, *_LEARNING}),
     _K.ENVIRONMENT_ERRORS: frozenset({_K.GROUPS_TOO_HARD, _K.NEVER_SUBMITS, *_LEARNING}),
-    _K.TRUNCATED: frozenset(
+    _K.TRUNCATION: frozenset(
         {_K.PARSER_NEVER_MATCHES, _K.GROUPS_TOO_HARD, _K.NEVER_SUBMITS, _K.NO_DIVERSITY, *_LEARNING}
     ),
     _K.PARSER_NEVER_MATCHES: frozenset({_K.GROUPS_TOO_HARD, _K.NEVER_SUBMITS, _K.NO_DIVERSITY, *_LEARNING}),

@@ -20,7 +20,7 @@ class FindingKind(StrEnum):
     """The run ended by an error that is not about learning."""
     ENVIRONMENT_ERRORS = "environment_errors"
     """The environment raised in a large share of episodes: the rewards are noise."""
-    TRUNCATED = "truncated"
+    TRUNCATION = "truncation"
     """The completion cap cut many episodes before they could answer."""
     PARSER_NEVER_MATCHES = "parser_never_matches"
     """The model's tool calls were not understood, or it made none."""
