@@ -1,42 +1,51 @@
-"""From a lever to values: which numbers to try for a policy key, in which order.
+"""From a lever to values: which ones to try for a policy key, in which order.
 
-1. A value moves in log space: what a factor of three does to a learning rate does not depend on where it stands.
-2. It never leaves the safe range of the policy. At the range's end there is nothing left to try in that direction.
-3. If a step was rejected before, others follow: the factor itself, its square (far from the right value small steps
-   show nothing), its square root (the step overshot).
+1. The decision table of rllm-analyze names multipliers (or values to set), the most promising first. A value moves in
+   log space: what a factor of three does to a learning rate does not depend on where it stands.
+2. When those were tried and rejected, the square root of the first multiplier follows (the step overshot), then its
+   square (far from the right value, small steps show nothing).
+3. No value leaves the safe range of the policy; at the range's end there is nothing left to try in that direction.
 """
 
 import math
 from collections.abc import Iterator
 
-from optimizer.types import Direction
+from optimizer.types import Direction, Lever
 
-_LADDER = (1.0, 2.0, 0.5)
-"""Exponents of the factor, in order of trying."""
+_FURTHER = (0.5, 2.0)
+"""Exponents of the first multiplier, after the table's own choices."""
 
 
-def ladder(
-    current: float, direction: Direction, factor: float, low: float | None, high: float | None
-) -> Iterator[float]:
-    """Values to try, best first, each different from the current one and from those before (by more than 1 %).
+def values_to_try(current: float, lever: Lever, low: float | None, high: float | None) -> Iterator[float]:
+    """Values, best first, each different from the current one and from those before (by more than 1 %).
 
-    `current` and `factor` are above zero. Values are rounded to two significant digits, integers stay integers.
+    Values are rounded to two significant digits; where the current one is an integer they are integers. Raises
+    ValueError for a current value that cannot be multiplied.
     """
-    if current <= 0 or factor <= 1:
-        raise ValueError(f"a value above zero and a factor above one are needed: {current}, {factor}")
+    if lever.direction is not Direction.SET and current <= 0:
+        raise ValueError(f"{lever.key} {current} cannot be multiplied: a value above zero is needed")
     whole = isinstance(current, int)
     seen = [float(current)]
-    sign = 1 if direction is Direction.RAISE else -1
-    for exponent in _LADDER:
-        value = math.exp(math.log(current) + sign * exponent * math.log(factor))
-        value = _rounded(_clipped(value, low, high), whole)
-        value = _clipped(value, low, high)  # rounding must not leave the range
-        if whole:
-            value = round(value)
-        moved = value > current if direction is Direction.RAISE else value < current
-        if moved and all(abs(value - other) > 0.01 * other for other in seen):
+    for wanted in _wanted(current, lever):
+        value = _clipped(wanted, low, high)
+        value = max(round(value), 1) if whole else _clipped(float(f"{value:.1e}"), low, high)
+        moved = {
+            Direction.UP: value > current,
+            Direction.DOWN: value < current,
+            Direction.SET: True,
+        }[lever.direction]
+        if moved and all(abs(value - other) > 0.01 * abs(other) for other in seen):
             seen.append(float(value))
             yield value
+
+
+def _wanted(current: float, lever: Lever) -> Iterator[float]:
+    if lever.direction is Direction.SET:
+        yield from lever.choices
+        return
+    yield from (current * choice for choice in lever.choices)
+    for exponent in _FURTHER:
+        yield current * math.exp(exponent * math.log(lever.choices[0]))
 
 
 def _clipped(value: float, low: float | None, high: float | None) -> float:
@@ -45,9 +54,3 @@ def _clipped(value: float, low: float | None, high: float | None) -> float:
     if high is not None and value > high:
         return high
     return value
-
-
-def _rounded(value: float, whole: bool) -> float:
-    if whole:
-        return max(round(value), 1)
-    return float(f"{value:.1e}")

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from optimizer.candidates import ladder
+from optimizer.candidates import values_to_try
 from optimizer.patch_store import Expectation, PatchError, PatchStore, PolicyChange, effect_hash
 from optimizer.stage import Proposal
 from optimizer.types import Direction, Finding
@@ -85,7 +85,7 @@ def proposals_for(
     key = f"{lever.key}.default"
     found: list[Proposal] = []
     passed_over: list[str] = []
-    for value in ladder(current, lever.direction, lever.factor, low, high):
+    for value in values_to_try(current, lever, low, high):
         change = PolicyChange(key=key, when=scope, before=current, after=value)
         rejected = store.rejected_with(effect_hash(lever.skill, section, [change]))
         if rejected is not None:
@@ -123,7 +123,7 @@ def _scope_text(scope: Mapping[str, Any]) -> str:
 
 def _body(finding: Finding, key: str, direction: Direction, value: float, scope: Mapping[str, Any]) -> str:
     """One sentence for an agent, one rule for the machine. The number stands in the rule alone."""
-    moved = "raised" if direction is Direction.RAISE else "lowered"
+    moved = {Direction.UP: "raised", Direction.DOWN: "lowered", Direction.SET: "set"}[direction]
     rule = ", ".join(f"{name}: {json.dumps(one)}" for name, one in scope.items())
     text = f"{value:.1e}" if isinstance(value, float) and 0 < value < 0.01 else json.dumps(value)
     return (

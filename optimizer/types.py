@@ -5,16 +5,20 @@ error, and the lever that would mend it, where one is known.
 """
 
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class Direction(StrEnum):
-    """Which way a lever is moved."""
+    """How a lever is moved."""
 
-    RAISE = "raise"
-    LOWER = "lower"
+    UP = "up"
+    """Multiplied by more than one."""
+    DOWN = "down"
+    """Multiplied by less than one."""
+    SET = "set"
+    """Set to a value, wherever it stood."""
 
 
 class EventEvidence(BaseModel):
@@ -54,16 +58,26 @@ class Metric(BaseModel):
 
 
 class Lever(BaseModel):
-    """What to move where."""
+    """What to move where: a row of the decision table of rllm-analyze."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    skill: str
+    skill: str = "rllm-config"
     key: str
     """Policy key without its last part: `learning_rate` for `learning_rate.default`."""
     direction: Direction
-    factor: float = Field(gt=1)
-    """First step: the value is multiplied or divided by this."""
+    choices: tuple[float, ...] = Field(min_length=1)
+    """Multipliers (up: above 1, down: between 0 and 1), or values for `set`; the most promising first."""
+    confidence: str = "medium"
+    """How sure the table is that this lever mends it: low | medium | high."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.direction is Direction.UP and not all(choice > 1 for choice in self.choices):
+            raise ValueError(f"{self.key}: `up` multiplies by more than 1, not by {self.choices}")
+        if self.direction is Direction.DOWN and not all(0 < choice < 1 for choice in self.choices):
+            raise ValueError(f"{self.key}: `down` multiplies by a number between 0 and 1, not by {self.choices}")
+        return self
 
 
 class Finding(BaseModel):

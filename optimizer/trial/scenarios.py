@@ -127,23 +127,20 @@ def deciding(
 ) -> list[Scenario]:
     """The scenarios a patch with this scope is tried on: the shipped deciding ones inside it.
 
-    `own` is the situation of the run the finding came from: it comes first, unless it is kept in reserve; of the
-    shipped ones only those of its model are used (a trial on another model says little about it). Raises ScenarioError
-    where nothing lies inside the scope.
+    `own` is the situation of the run the finding came from: it comes first (as the shipped scenario of that situation,
+    where there is one), unless it is kept in reserve. Of the shipped ones only those of its model are used: a trial on
+    another model says little about it. Raises ScenarioError where nothing lies inside the scope.
     """
-    scenarios = tuple(scenarios)
-    kept = {scenario.situation for scenario in scenarios if scenario.reserve}
-    found = []
-    if own is not None and own.situation not in kept and matches(scope or None, own.context()):
-        found.append(own)
-    for scenario in scenarios:
-        if scenario.reserve or not matches(scope or None, scenario.context()):
-            continue
-        if own is not None and (scenario.model != own.model or scenario.situation == own.situation):
-            continue
-        found.append(scenario)
+    shipped = [one for one in scenarios if own is None or one.model == own.model]
+    inside = [one for one in shipped if not one.reserve and matches(scope or None, one.context())]
+    found = inside
+    if own is not None and matches(scope or None, own.context()):
+        same = [one for one in inside if one.situation == own.situation]
+        kept = any(one.reserve and one.situation == own.situation for one in shipped)
+        first = same or ([] if kept else [own])
+        found = first + [one for one in inside if one not in same]
     if not found:
-        names = ", ".join(scenario.name for scenario in scenarios if not scenario.reserve)
+        names = ", ".join(scenario.name for scenario in SCENARIOS if not scenario.reserve)
         raise ScenarioError(
             f"no scenario lies inside the scope ({describe_condition(scope)}). "
             f"Deciding scenarios: {names}. Train once inside the scope, or widen it"
@@ -151,16 +148,37 @@ def deciding(
     return found
 
 
-def own_scenario(config: Mapping[str, Any], params: int, episodes: int) -> Scenario:
-    """The situation of a run's configuration, for trials of patches that its findings led to."""
-    kept = {key: config[key] for key in ("env_args", "data", "columns", "reward", "system_prompt") if config.get(key)}
+_EXPLICIT = frozenset({"request", "set", "override", "config"})
+
+_NOT_SITUATION = frozenset(
+    {"env", "difficulty", "model", "problems", "seed", "epochs", "max_steps", "max_episodes", "target_reward", "mode"}
+    | {"test_problems", "validation_problems", "validate_every", "skip_eval_before", "keep_episodes", "save_every"}
+    | {"auto_stop", "threads", "schema_version"}
+)
+"""Fields that the scenario itself or the trial decides."""
+
+
+def own_scenario(
+    config: Mapping[str, Any],
+    params: int,
+    provenance: Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    episodes: int = 512,
+) -> Scenario:
+    """The situation of a run, for trials of patches that its findings led to.
+
+    What was asked for explicitly (own data, a prompt, a fixed value) belongs to it; what policy decided does not.
+    """
+    asked = {name for name, one in (provenance or {}).items() if one.get("source") in _EXPLICIT}
+    settings = {name: config[name] for name in sorted(asked - _NOT_SITUATION) if name in config}
+    label = str(config["env"]).split(":")[-1].replace("_", "-").lower()
     return Scenario(
-        name=f"own-{str(config['env']).split(':')[-1].replace('_', '-').lower()}-{config['difficulty']}",
+        name=f"own-{label}-{config['difficulty']}",
         env=config["env"],
         difficulty=config["difficulty"],
         model=config["model"],
         params=params,
         problems=config["problems"],
         episodes=episodes,
-        settings=kept,
+        settings=settings,
     )

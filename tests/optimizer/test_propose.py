@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimizer.candidates import ladder
+from optimizer.candidates import values_to_try
 from optimizer.layers import LayerError
-from optimizer.patch_store import PatchError, PatchKind, PatchStore, Stage
+from optimizer.patch_store import PatchError, PatchKind, PatchRecord, PatchStore, Stage
 from optimizer.propose import model_class, proposals_for, scope_of
 from optimizer.stage import EditBudget, Proposal, built, stage
 from optimizer.types import Direction, Finding, Lever, RunEvidence
@@ -36,42 +36,52 @@ def store(tmp_path: Path) -> PatchStore:
     return PatchStore(tmp_path)
 
 
-def finding(direction: Direction = Direction.RAISE, factor: float = 10.0, key: str = "learning_rate") -> Finding:
+def lever(direction: Direction, *choices: float, key: str = "learning_rate") -> Lever:
+    return Lever(key=key, direction=direction, choices=choices)
+
+
+def finding(key: str = "learning_rate") -> Finding:
     return Finding(
         id="f1",
         kind="learning_rate_too_low",
         what="success stayed at .36",
         evidence=[RunEvidence(run_id="r1", step=64)],
         confidence=0.9,
-        lever=Lever(skill="rllm-config", key=key, direction=direction, factor=factor),
+        lever=lever(Direction.UP, 10.0, 30.0, key=key),
     )
 
 
-def test_ladder_moves_in_log_space_inside_the_range() -> None:
-    assert list(ladder(1e-5, Direction.RAISE, 10, 1e-6, 3e-3)) == [1e-4, 1e-3, 3.2e-5]
-    # 1e-5 / 10 = 1e-6 is the bound; its square is clipped to the same value; the root is 3.2e-6
-    assert list(ladder(1e-5, Direction.LOWER, 10, 1e-6, 3e-3)) == [1e-6, 3.2e-6]
-    assert list(ladder(3e-3, Direction.RAISE, 10, 1e-6, 3e-3)) == []
-    # 24 * 2 = 48, 24 * 4 = 96, 24 * 1.414 = 33.9
-    assert list(ladder(24, Direction.RAISE, 2, 16, 2048)) == [48, 96, 34]
+def test_values_move_in_log_space_inside_the_range() -> None:
+    # the table's choices, then the root of the first (1e-5 * 3.16) and its square (1e-5 * 100)
+    assert list(values_to_try(1e-5, lever(Direction.UP, 10, 30), 1e-6, 3e-3)) == [1e-4, 3e-4, 3.2e-5, 1e-3]
+    # 1e-5 * .1 is the lower bound, so is everything below; the root of .1 gives 3.2e-6
+    assert list(values_to_try(1e-5, lever(Direction.DOWN, 0.1, 0.033), 1e-6, 3e-3)) == [1e-6, 3.2e-6]
+    assert list(values_to_try(3e-3, lever(Direction.UP, 10), 1e-6, 3e-3)) == []
+    # 24 * 4 = 96, 24 * 2 = 48, 24 * 16 = 384
+    assert list(values_to_try(24, lever(Direction.UP, 4), 16, 2048)) == [96, 48, 384]
+    assert list(values_to_try(0.1, lever(Direction.SET, 1.0, 0.8), 0.3, 1.5)) == [1.0, 0.8]
+    assert list(values_to_try(1.0, lever(Direction.SET, 1.0, 2.0), 0.3, 1.5)) == [1.5]
     with pytest.raises(ValueError, match="above zero"):
-        list(ladder(0, Direction.RAISE, 2, None, None))
+        list(values_to_try(0, lever(Direction.UP, 2), None, None))
+    with pytest.raises(ValueError, match="more than 1"):
+        lever(Direction.UP, 0.5)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        lever(Direction.DOWN, 2)
 
 
 @given(
     st.floats(1e-7, 10) | st.integers(1, 5000),
-    st.sampled_from(list(Direction)),
-    st.floats(1.1, 100),
+    st.booleans(),
+    st.lists(st.floats(1.1, 100), min_size=1, max_size=3),
     st.floats(1e-8, 1),
     st.floats(1, 1e4),
 )
-def test_ladder_never_leaves_the_range(
-    current: float, direction: Direction, factor: float, low: float, high: float
-) -> None:
-    values = list(ladder(current, direction, factor, low, high))
+def test_values_never_leave_the_range(current: float, up: bool, choices: list[float], low: float, high: float) -> None:
+    moved = lever(Direction.UP, *choices) if up else lever(Direction.DOWN, *(1 / one for one in choices))
+    values = list(values_to_try(current, moved, low, high))
     assert len(set(values)) == len(values)
     for value in values:
-        assert value > current if direction is Direction.RAISE else value < current
+        assert value > current if up else value < current
         assert isinstance(value, int) == isinstance(current, int)
         if isinstance(current, float) and low <= current <= high:
             assert low <= value <= high
@@ -86,9 +96,9 @@ def test_scope_is_model_class_and_environment(bank: SkillBank) -> None:
         scope_of(policy, {"env": "calculator"})
 
 
-def propose_and_stage(bank: SkillBank, store: PatchStore, **more: Any) -> Any:
+def propose_and_stage(bank: SkillBank, store: PatchStore) -> PatchRecord:
     policy = bank.policy("rllm-config", "original")
-    (proposal,) = proposals_for(finding(**more), policy, CONTEXT, 1e-5, store, profile="original")
+    (proposal,) = proposals_for(finding(), policy, CONTEXT, 1e-5, store, profile="original")
     return stage(bank, store, proposal)
 
 
@@ -133,12 +143,10 @@ def test_rejected_values_are_passed_over_and_the_ladder_goes_on(bank: SkillBank,
     first = propose_and_stage(bank, store)
     bank.set_status("rllm-config", first.patch_id, "rejected")
     store.remember_rejected(store.move(first.patch_id, Stage.REJECTED, "worse"), "worse")
-    second = propose_and_stage(bank, store)
-    assert second.changes[0].after == 1e-3
-    store.remember_rejected(store.move(second.patch_id, Stage.REJECTED, "worse"), "worse")
-    third = propose_and_stage(bank, store)
-    assert third.changes[0].after == 3.2e-5
-    store.remember_rejected(store.move(third.patch_id, Stage.REJECTED, "worse"), "worse")
+    for expected in (3e-4, 3.2e-5, 1e-3):
+        record = propose_and_stage(bank, store)
+        assert record.changes[0].after == expected
+        store.remember_rejected(store.move(record.patch_id, Stage.REJECTED, "worse"), "worse")
     with pytest.raises(PatchError, match=r"nothing is left to try.*rejected as"):
         propose_and_stage(bank, store)
 

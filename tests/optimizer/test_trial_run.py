@@ -210,9 +210,7 @@ def test_scenarios_lie_inside_the_scope() -> None:
     assert {one.env for one in deciding({"params": "<10M", "env": "calculator"})} == {"calculator"}
     with pytest.raises(ScenarioError, match="no scenario lies inside"):
         deciding({"params": "300M-2B"})
-    big = own_scenario(
-        {"env": "calculator", "difficulty": "mixed", "model": "qwen-0.5b", "problems": 64}, 500_000_000, 512
-    )
+    big = own_scenario({"env": "calculator", "difficulty": "mixed", "model": "qwen-0.5b", "problems": 64}, 500_000_000)
     assert [one.model for one in deciding({"params": "300M-2B"}, big)] == ["qwen-0.5b"]
     # a run in a reserve situation is tried on the shipped deciding scenarios instead
     kept = next(one for one in SCENARIOS if one.reserve and one.env == "calculator")

@@ -1,0 +1,164 @@
+"""From a decision to a skill in force, and back: approve, reject, promote, roll back. Everything is in the audit log.
+
+A patch is promoted only with an approval that holds now, and approved only with the verdict `better` (a prose patch,
+whose effect nothing measures, on its text alone; an unproven one only with a reason, and labelled so).
+"""
+
+from dataclasses import dataclass
+
+from optimizer.approvals import Approval, Channel
+from optimizer.home import Home
+from optimizer.patch_store import PatchError, PatchKind, PatchRecord, Stage
+from optimizer.stage import built
+from skill_bank.types import PatchStatus
+
+BETTER = "better"
+
+
+@dataclass(frozen=True)
+class Digests:
+    """What a patch is approved against: the skill without it and with it, as they compile now."""
+
+    base: str
+    result: str
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """A patch that is in force."""
+
+    patch_id: str
+    version: str
+    """Version of the skill, for instance `rllm-config@3`."""
+    approval: Approval
+
+
+def current_digests(home: Home, record: PatchRecord) -> Digests:
+    """The digests now. Raises BankError where the patch no longer compiles."""
+    base = built(home.bank, record.skill, record.profile)
+    result = built(home.bank, record.skill, record.profile, record.patch_id)
+    return Digests(base.digest, result.digest)
+
+
+def check_may_approve(record: PatchRecord, *, unproven: bool = False, reason: str | None = None) -> None:
+    """Raises PatchError unless the patch is in a state in which a person may approve it."""
+    if record.stage in (Stage.ACTIVE, Stage.REJECTED, Stage.ARCHIVED):
+        raise PatchError(f"patch {record.patch_id} is {record.stage}: there is nothing to approve")
+    if record.kind is PatchKind.PROSE or record.verdict == BETTER:
+        return
+    standing = f"its verdict is {record.verdict}" if record.verdict else "it was not tried"
+    if not unproven:
+        raise PatchError(
+            f"patch {record.patch_id} is not proven ({standing}): run `mcp-evo patches try {record.patch_id}`, "
+            "or approve it with --unproven and a --reason"
+        )
+    if not reason:
+        raise PatchError("approving an unproven patch needs a --reason, which stays in the skill's history")
+
+
+def approve(
+    home: Home, patch_id: str, channel: Channel, *, reason: str | None = None, unproven: bool = False
+) -> Approval:
+    """Records an approval of the patch as it is now. The caller has made sure that a person decided."""
+    record = home.patches.read(patch_id)
+    check_may_approve(record, unproven=unproven, reason=reason)
+    digests = current_digests(home, record)
+    note = f"unproven: {reason}" if unproven and record.verdict != BETTER else reason
+    approval = home.ledger.record(
+        patch_id, "approve", channel, base_digest=digests.base, result_digest=digests.result, reason=note
+    )
+    home.patches.move(patch_id, Stage.APPROVED, f"approved ({channel})")
+    return approval
+
+
+def reject(home: Home, patch_id: str, channel: Channel, reason: str) -> PatchRecord:
+    """Records a person's refusal; the patch is remembered and not proposed again."""
+    record = home.patches.read(patch_id)
+    if record.stage in (Stage.ACTIVE, Stage.ARCHIVED):
+        raise PatchError(f"patch {patch_id} is {record.stage}: take it back with `mcp-evo skills rollback`")
+    home.ledger.record(
+        patch_id,
+        "reject",
+        channel,
+        base_digest=record.base_digest,
+        result_digest=record.result_digest,
+        reason=reason,
+    )
+    return dismiss(home, patch_id, f"refused by a person: {reason}")
+
+
+def dismiss(home: Home, patch_id: str, why: str) -> PatchRecord:
+    """Takes a patch out of the running, in the bank and in the store, and remembers its effect."""
+    record = home.patches.move(patch_id, Stage.REJECTED, why)
+    home.patches.remember_rejected(record, why)
+    if home.bank.patches(record.skill)[patch_id].status is not PatchStatus.REJECTED:
+        home.bank.set_status(record.skill, patch_id, PatchStatus.REJECTED)
+    return record
+
+
+def is_active(home: Home, record: PatchRecord) -> bool:
+    """Whether the list the patch is made for names it."""
+    manifest = home.bank.source(record.skill).manifest
+    active = manifest.active if record.profile is None else manifest.profiles[record.profile].active
+    return record.patch_id in active
+
+
+def promote(home: Home, patch_id: str) -> Promotion:
+    """Puts an approved patch in force: list, compile, version, audit. A promotion that was killed is finished.
+
+    Raises ApprovalError (with an entry in the audit log) where the approval does not hold, BankError where the skill
+    does not compile with it.
+    """
+    record = home.patches.read(patch_id)
+    approval = home.ledger.read(patch_id)
+    half_way = approval is not None and approval.used_at is not None and approval.completed_at is None
+    if not (half_way and is_active(home, record)):
+        digests = current_digests(home, record)
+        approval = home.ledger.use(patch_id, base_digest=digests.base, result_digest=digests.result)
+        home.bank.activate(record.skill, patch_id, profile=record.profile, reason=f"promote {patch_id}")
+    assert approval is not None
+    version = version_label(home, record.skill)
+    home.audit.append(
+        "promoted",
+        channel=approval.channel,
+        patch_id=patch_id,
+        skill=record.skill,
+        version=version,
+        profile=record.profile,
+        approval_id=approval.approval_id,
+        verdict=record.verdict,
+    )
+    home.ledger.complete(approval)
+    home.patches.move(patch_id, Stage.ACTIVE, f"promoted as {version}", version=version)
+    return Promotion(patch_id, version, approval)
+
+
+def version_label(home: Home, skill: str) -> str:
+    """Newest version of a skill, `rllm-config@3`."""
+    record = home.bank.version(skill)
+    return f"{skill}@0" if record is None else record.label
+
+
+def take_back(home: Home, patch_id: str, *, channel: Channel, reason: str) -> str:
+    """Takes a promoted patch out of force; returns the new version of the skill."""
+    record = home.patches.read(patch_id)
+    if record.stage is not Stage.ACTIVE:
+        raise PatchError(f"patch {patch_id} is {record.stage}, not active: there is nothing to take back")
+    home.bank.deactivate(record.skill, patch_id, profile=record.profile, reason=f"take back {patch_id}")
+    version = version_label(home, record.skill)
+    home.audit.append(
+        "rolled_back", channel=channel, patch_id=patch_id, skill=record.skill, version=version, reason=reason
+    )
+    home.patches.move(patch_id, Stage.ARCHIVED, f"taken back: {reason}")
+    return version
+
+
+def roll_back(home: Home, skill: str, number: int, *, channel: Channel, reason: str) -> str:
+    """Makes a skill what it was in a version; patches that are no longer in force are archived."""
+    home.bank.rollback(skill, number, reason=reason)
+    version = version_label(home, skill)
+    home.audit.append("rolled_back", channel=channel, skill=skill, to=number, version=version, reason=reason)
+    for record in home.patches.all():
+        if record.skill == skill and record.stage is Stage.ACTIVE and not is_active(home, record):
+            home.patches.move(record.patch_id, Stage.ARCHIVED, f"rolled back to version {number}: {reason}")
+    return version
