@@ -91,7 +91,7 @@ class PlainCache:
             input_ids=ids,
             attention_mask=mask,
             position_ids=(mask.cumsum(-1) - 1).clamp_min(0),
-            past_key_values=self._cache,
+            cache=self._cache,
             use_cache=True,
             logits_to_keep=1,
         )
@@ -108,7 +108,7 @@ class PlainCache:
             input_ids=tokens.to(self.model.device)[:, None],
             attention_mask=self._mask,
             position_ids=positions,
-            past_key_values=self._cache,
+            cache=self._cache,
             use_cache=True,
         )
         logits: Tensor = out.logits[:, -1]

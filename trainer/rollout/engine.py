@@ -164,7 +164,7 @@ class RolloutEngine:
 
     def _next_uniform(self, row: _Row) -> float:
         position = len(row.episode.completion_ids) - row.turn_start
-        return float(row.uniforms[position]) if position < len(row.uniforms) else 0.0
+        return float(row.uniforms[position]) if position < len(row.uniforms) else 1.0
 
     def _choose(self, slots: list[_Row], tokens: list[int], logps: list[float], entropies: list[float]) -> list[int]:
         """Appends each living row's next token, sampled or the environment's, and ends turns."""

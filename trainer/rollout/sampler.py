@@ -15,16 +15,16 @@ from torch import Tensor
 
 
 def stream(seed: int, task: int, occurrence: int, generation: int, turn: int, length: int) -> np.ndarray:
-    """(length,) float64 uniform numbers in [0, 1); a longer stream begins with the shorter one."""
+    """(length,) float64 uniform numbers in (0, 1]; a longer stream begins with the shorter one."""
     text = f"{seed}|{task}|{occurrence}|{generation}|{turn}"
     key = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
-    return np.random.Generator(np.random.Philox(key=key)).random(length)
+    return 1.0 - np.random.Generator(np.random.Philox(key=key)).random(length)
 
 
 def sample(logits: Tensor, uniforms: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
     """Draws one token a row from softmax(logits / temperature).
 
-    logits: (R, V) any float type; uniforms: (R,) float64 in [0, 1). Returns (R,) tokens, (R,) float32 exact
+    logits: (R, V) any float type; uniforms: (R,) float64 in (0, 1] (0 would draw tokens that have no probability). Returns (R,) tokens, (R,) float32 exact
     log-probabilities under that distribution, and (R,) float32 entropies in nats.
     """
     scaled = logits.float()
@@ -35,7 +35,7 @@ def sample(logits: Tensor, uniforms: Tensor, temperature: float) -> tuple[Tensor
     probabilities = logp.clamp_min(-80.0).exp()
     cumulative = probabilities.double().cumsum(-1)
     threshold = uniforms.to(cumulative.device)[:, None] * cumulative[:, -1:]
-    token = (cumulative <= threshold).sum(-1).clamp_max(logits.shape[-1] - 1)
+    token = (cumulative < threshold).sum(-1).clamp_max(logits.shape[-1] - 1)
     chosen = logp.gather(-1, token[:, None])[:, 0]
     entropy = -(probabilities * logp.clamp_min(-80.0)).sum(-1)
     return token, chosen, entropy
