@@ -1,0 +1,96 @@
+"""What the commands share: the workspace, the policy in force, consoles, and which errors are the user's to read."""
+
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from skill_bank.bank import SkillBank
+from skill_bank.policy import CompiledPolicy, PolicyError
+from skill_bank.types import BankError
+from trainer.config import ConfigError
+from trainer.runs.errors import RunError, WorkspaceError
+from trainer.runs.workspace import Workspace, create_workspace, find_workspace, open_workspace
+
+CONFIG_SKILL = "rllm-config"
+"""Skill whose policy gives defaults and safe ranges."""
+
+ANALYZE_SKILL = "rllm-analyze"
+"""Skill whose policy says when a finding is made."""
+
+
+class CommandError(Exception):
+    """A command that was refused; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class CliState:
+    """Global options."""
+
+    workspace_option: str | None = None
+
+    @property
+    def root(self) -> Path:
+        """The folder that is or would be the workspace."""
+        return find_workspace(self.workspace_option)
+
+    def existing(self) -> Workspace:
+        """The workspace. Raises WorkspaceError where there is none."""
+        return open_workspace(self.root)
+
+    def writable(self) -> Workspace:
+        """The workspace, created where it is missing. Raises WorkspaceError."""
+        return create_workspace(self.root)
+
+    def command(self, *arguments: str) -> str:
+        """A command line that a person can paste: executable, workspace, arguments."""
+        return shlex.join([executable(), *arguments, "--workspace", str(self.root)])
+
+
+def executable() -> str:
+    """How this program was called, as a path that works elsewhere too."""
+    own = Path(sys.argv[0])
+    return str(own.absolute()) if own.name == "mcp-evo" else "mcp-evo"
+
+
+def clean_errors() -> tuple[type[BaseException], ...]:
+    """Errors whose message is for the user: shown as one line, without a traceback."""
+    return (CommandError, ConfigError, RunError, WorkspaceError, BankError, PolicyError)
+
+
+def to_stdout() -> Console:
+    """Console for results."""
+    return Console(highlight=False, soft_wrap=True)
+
+
+def to_stderr() -> Console:
+    """Console for everything that is not the one JSON document."""
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class PolicyInForce:
+    """The policy of the workspace's live bank."""
+
+    config: CompiledPolicy
+    versions: dict[str, str]
+    """Skill → version of the bank that it comes from."""
+    thresholds: dict[str, Any]
+    """When a finding is made, as far as policy says (`Thresholds.from_policy`)."""
+
+
+def policy_in_force(workspace: Workspace, profile: str | None = None) -> PolicyInForce:
+    """Policy of the live bank, which is seeded from the shipped one where it is missing. Raises BankError."""
+    bank = SkillBank.seed(workspace.root / "skills")
+    versions = {}
+    for skill in (CONFIG_SKILL, ANALYZE_SKILL):
+        record = bank.version(skill) if skill in bank.skills() else None
+        if record is not None:
+            versions[skill] = f"v{record.number}"
+    thresholds: dict[str, Any] = {}
+    if ANALYZE_SKILL in bank.skills():
+        thresholds = dict(bank.policy(ANALYZE_SKILL).resolve({}).get("diagnosis", {}))
+    return PolicyInForce(bank.policy(CONFIG_SKILL, profile), versions, thresholds)

@@ -1,0 +1,1 @@
+"""Files that `mcp-evo init` writes; not used by the program itself."""

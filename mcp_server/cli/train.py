@@ -1,0 +1,231 @@
+"""`mcp-evo train`: from a request to a run, followed live, with a closing report."""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+
+from mcp_server.cli.context import CliState, CommandError, PolicyInForce, policy_in_force, to_stderr, to_stdout
+from mcp_server.cli.live import TrainingView
+from trainer.config import TrainingConfig
+from trainer.runs import supervise
+from trainer.runs.diagnose import Thresholds
+from trainer.runs.launch import LocalLauncher, follow, start_run
+from trainer.runs.registry import Run, list_runs
+from trainer.runs.report import build_report, report_lines
+from trainer.runs.rundir import RunDirectory
+from trainer.runs.types import RunDocument, RunState
+from trainer.runs.workspace import Workspace
+from trainer.settings import Resolved, resolve
+
+SHOWN_FIELDS = (
+    "env",
+    "model",
+    "difficulty",
+    "problems",
+    "epochs",
+    "max_steps",
+    "target_reward",
+    "learning_rate",
+    "batch_size",
+    "num_generations",
+    "temperature",
+    "max_completion_tokens",
+    "seed",
+)
+"""Fields whose value and origin are shown before a run starts."""
+
+WORKER_VARIABLE = "MCP_EVO_WORKER"
+"""Replaces the worker's command line (a JSON list): for tests and for workers in containers."""
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("train")(train)
+
+
+def train(
+    context: typer.Context,
+    request: Annotated[
+        str, typer.Argument(help='What to train, in English or Chinese: "tiny on 64 mixed problems, seed 1".')
+    ] = "",
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Set a field of the configuration; may be repeated."),
+    ] = None,
+    config: Annotated[Path | None, typer.Option("--config", help="YAML file with fields of the configuration.")] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="Base values: original (the published defaults of the original system).")
+    ] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Start the run and return at once.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, also in approve mode.")] = False,
+    name: Annotated[str | None, typer.Option("--id", help="Id of the run; made from the time by default.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout, the rest on stderr.")] = False,
+) -> None:
+    """Train a model and report what came out."""
+    state: CliState = context.obj
+    launcher = LocalLauncher(worker_override())
+    resolve(request, overrides, config, profile=None)  # refuse what is wrong before anything is written
+    workspace = state.writable()
+    policy = policy_in_force(workspace, profile)
+    resolved = resolve(request, overrides, config, policy.config, profile)
+    console = to_stderr() if as_json else to_stdout()
+    for warning in resolved.warnings:
+        to_stderr().print(f"warning: {warning}", style="yellow", markup=False)
+    for line in settings_lines(resolved):
+        console.print(line, markup=False)
+    if resolved.config.mode == "approve" and not yes:
+        _ask()
+    directory = start_run(workspace, resolved, launcher=launcher, run_id=name, skill_versions=policy.versions)
+    if detach:
+        _print_detached(state, directory, as_json=as_json)
+        return
+    document, interrupted = _follow(state, workspace, directory, launcher, as_json=as_json)
+    _report(directory, policy, as_json=as_json)
+    if as_json:
+        print(json.dumps(summary(document), ensure_ascii=False))
+    if interrupted:
+        raise typer.Exit(130)
+    if document.state in (RunState.FAILED, RunState.LOST):
+        raise typer.Exit(1)
+
+
+def worker_override() -> tuple[str, ...]:
+    """The worker's command where `MCP_EVO_WORKER` replaces it. Raises CommandError for anything but a list."""
+    text = os.environ.get(WORKER_VARIABLE)
+    if not text:
+        return ()
+    try:
+        parts: Any = json.loads(text)
+    except ValueError:
+        parts = None
+    if not isinstance(parts, list) or not parts or not all(isinstance(part, str) for part in parts):
+        raise CommandError(
+            f'${WORKER_VARIABLE} must be a JSON list of texts such as ["python", "-P", "-m", "trainer.worker"].'
+        )
+    return tuple(parts)
+
+
+def settings_lines(resolved: Resolved) -> list[str]:
+    """What will run and where each value came from."""
+    lines = []
+    for name in SHOWN_FIELDS:
+        value = resolved.config.model_dump()[name]
+        origin = resolved.provenance[name]
+        if value is None and origin["source"] == "default":
+            continue
+        detail = origin.get("detail", "")
+        where = (
+            origin["source"]
+            if origin["source"] == "default" and "profile" not in detail
+            else f"{origin['source']}: {detail}"
+        )
+        lines.append(f"{name:22} {value!s:12} {where}")
+    lines.append(f"{'steps':22} {_amount(resolved.config):12} {_arithmetic(resolved.config)}")
+    return lines
+
+
+def _amount(config: TrainingConfig) -> str:
+    return f"<= {config.planned_steps}"
+
+
+def _arithmetic(config: TrainingConfig) -> str:
+    return (
+        f"{config.batch_size} problems x {config.num_generations} episodes = {config.episodes_per_step} episodes a step"
+    )
+
+
+def _ask() -> None:
+    if not sys.stdin.isatty():
+        raise CommandError(
+            "the request asks for approval (approve mode) and there is no terminal to ask in. Add --yes."
+        )
+    if not typer.confirm("Start this run?", err=True):
+        raise CommandError("not started.")
+
+
+def _print_detached(state: CliState, directory: RunDirectory, *, as_json: bool) -> None:
+    document = directory.read_document()
+    if as_json:
+        print(json.dumps(summary(document), ensure_ascii=False))
+        return
+    console = to_stdout()
+    console.print(f"{document.run_id}: {document.state}", markup=False)
+    console.print(f"follow it with: {state.command('runs', 'show', document.run_id)}", markup=False)
+
+
+def _follow(
+    state: CliState, workspace: Workspace, directory: RunDirectory, launcher: LocalLauncher, *, as_json: bool
+) -> tuple[RunDocument, bool]:
+    """Follows a run to its end; Ctrl-C (or SIGTERM) stops it. Returns the final document and whether that happened."""
+    previous = signal.signal(signal.SIGTERM, _raise_interrupt)
+    console = to_stderr() if as_json else to_stdout()
+    view = TrainingView(console, directory.read_config())
+    try:
+        with view:
+            for update in follow(workspace, directory, launcher=launcher):
+                view.show(update, _blockers(workspace, update.document))
+        return directory.read_document(), False
+    except KeyboardInterrupt:
+        to_stderr().print(
+            "stopping after the step in progress; press Ctrl-C again to end it at once", style="yellow", markup=False
+        )
+        return _stop(directory), True
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _raise_interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _stop(directory: RunDirectory) -> RunDocument:
+    try:
+        return supervise.stop_run(directory, reason="user")
+    except KeyboardInterrupt:
+        return supervise.stop_run(directory, reason="user", stop_grace_s=0.0, term_grace_s=3.0)
+
+
+def _blockers(workspace: Workspace, document: RunDocument) -> list[str]:
+    """Ids of the runs that a queued one waits for."""
+    if document.state is not RunState.QUEUED:
+        return []
+    return [run.document.run_id for run in list_runs(workspace) if _is_active(run)]
+
+
+def _is_active(run: Run) -> bool:
+    return run.document.state in (RunState.STARTING, RunState.RUNNING)
+
+
+def _report(directory: RunDirectory, policy: PolicyInForce, *, as_json: bool) -> None:
+    console = to_stderr() if as_json else to_stdout()
+    report = build_report(directory, Thresholds.from_policy(policy.thresholds))
+    console.print()
+    for line in report_lines(report, width=console.width):
+        console.print(line, markup=False)
+
+
+def summary(document: RunDocument) -> dict[str, Any]:
+    """The JSON document of `mcp-evo train --json`."""
+    evals = {
+        name: None if name not in document.eval else document.eval[name].model_dump(mode="json")
+        for name in ("before", "after")
+    }
+    result: dict[str, Any] = {
+        "run_id": document.run_id,
+        "state": document.state.value,
+        "verdict": None if document.verdict is None else document.verdict.value,
+        "eval": evals,
+        "steps": document.step,
+        "seconds": document.seconds,
+    }
+    if document.failure is not None:
+        result["failure"] = document.failure.model_dump(mode="json")
+    if document.stop_reason is not None:
+        result["stop_reason"] = document.stop_reason
+    return result
