@@ -19,7 +19,7 @@ from typing import Any
 
 from trainer.config import TrainingConfig
 from trainer.runs.rundir import RunDirectory
-from trainer.runs.statistics import wilson_interval
+from trainer.runs.statistics import wilson
 from trainer.runs.types import RunState, Verdict
 
 BEST_RATE = 3e-4
@@ -73,7 +73,7 @@ class Learner:
             "split": "test" if key != "validation" else "validation",
             "n": n,
             "mean": mean,
-            "ci95": list(wilson_interval(solved, n)),
+            "ci95": list(wilson(solved, n)),
             "parse_ok_rate": 0.97,
             "tool_call_rate": 0.95,
             "correct_given_valid_call": min(1.0, mean / 0.95),
