@@ -35,6 +35,7 @@ COMMANDS: dict[str, Command] = {
     "train": Command("mcp_server.cli.train"),
     "runs": Command("mcp_server.cli.runs"),
     "doctor": Command("mcp_server.cli.doctor"),
+    "serve": Command("mcp_server.cli.serve"),
 }
 """Command → module, in the order of the help page."""
 

@@ -1,0 +1,185 @@
+"""The server's own record of its tool calls: every client leaves a trajectory, also one without hooks.
+
+A middleware sees each `tools/call` with its result, refused ones included, and appends one event to the session's raw
+file. The response is kept as its text and its data; a large one as its text, size and hash. A call that stops half way
+to ask the user (protocol of 2026) is recorded once, when it is answered. A record that cannot be written is logged and
+never breaks the call.
+"""
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS, CallToolResult, InputRequiredResult
+from pydantic import BaseModel
+
+from mcp_server.answers import clip
+from mcp_server.state import ServerState
+
+SESSION_META = "mcp-evo/session"
+"""Key of a request's `_meta` with which a client names the session that the call belongs to."""
+
+MAX_RECORDED_BYTES = 4096
+"""Larger data is recorded by size and hash: a trajectory is read by people and by analysis."""
+
+MAX_INPUT_BYTES = 16_384
+
+logger = logging.getLogger(__name__)
+
+
+class Capture:
+    """Middleware that records tool calls."""
+
+    def __init__(self, state: ServerState) -> None:
+        self.state = state
+        self._opened: set[str] = set()
+
+    async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        if ctx.method != "tools/call" or ctx.request_id is None:
+            return await call_next(ctx)
+        params = ctx.params or {}
+        session = session_of(params) or self.state.session
+        began, clock = time.time(), time.monotonic()
+        result: HandlerResult = None
+        failure: str | None = None
+        try:
+            result = await call_next(ctx)
+            return result
+        except anyio.get_cancelled_exc_class():
+            failure = "cancelled by the client"
+            raise
+        except MCPError as error:
+            failure = str(error)
+            raise
+        finally:
+            outcome = _outcome(result, failure)
+            if outcome is not None:
+                with anyio.CancelScope(shield=True):
+                    await anyio.to_thread.run_sync(
+                        self._record, ctx, session, params, outcome, began, time.monotonic() - clock
+                    )
+
+    def _record(
+        self,
+        ctx: ServerRequestContext[Any, Any],
+        session: str,
+        params: Mapping[str, Any],
+        outcome: "tuple[Any, str | None]",
+        began: float,
+        duration_s: float,
+    ) -> None:
+        from optimizer.events import EventKind, tool_call
+        from optimizer.ids import BadId
+        from trainer.runs.errors import WorkspaceError
+
+        response, failure = outcome
+        arguments = params.get("arguments") or {}
+        try:
+            self.state.workspace()
+            if session not in self._opened:
+                self._opened.add(session)
+                self._mark(session, EventKind.SESSION_START, client_of(ctx))
+            self.state.trajectories().append(
+                tool_call(
+                    session,
+                    clip(str(params.get("name")), 128),
+                    bounded(arguments, MAX_INPUT_BYTES),
+                    response,
+                    time=began,
+                    failed=failure is not None,
+                    reason=failure,
+                    duration_s=round(duration_s, 4),
+                    run_id=run_of(arguments, response),
+                )
+            )
+        except (OSError, WorkspaceError, BadId) as error:
+            logger.warning("a tool call could not be recorded: %s", error)
+
+    def close(self) -> None:
+        """Marks the end of the sessions that were recorded."""
+        from optimizer.events import EventKind
+
+        for session in self._opened:
+            try:
+                self._mark(session, EventKind.SESSION_END, None)
+            except OSError as error:
+                logger.warning("the end of session %s could not be recorded: %s", session, error)
+        self._opened.clear()
+
+    def _mark(self, session: str, kind: str, response: Any) -> None:
+        from optimizer.events import Event
+
+        self.state.trajectories().append(Event(kind=kind, session=session, time=time.time(), response=response))
+
+
+def session_of(params: Mapping[str, Any]) -> str | None:
+    """The session a request names in its `_meta`, or None. Raises MCPError for one that cannot be an id."""
+    meta = params.get("_meta")
+    named = meta.get(SESSION_META) if isinstance(meta, Mapping) else None
+    if named is None:
+        return None
+    from optimizer.ids import ID_PATTERN
+
+    if not isinstance(named, str) or ID_PATTERN.match(named) is None:
+        raise MCPError(
+            code=INVALID_PARAMS,
+            message=f"_meta {SESSION_META} must be 1 to 64 of a-z, 0-9, '-' and '_', beginning with a letter or digit",
+        )
+    return named
+
+
+def client_of(ctx: ServerRequestContext[Any, Any]) -> dict[str, Any]:
+    """Name and version of the client, as far as it gave them, and the protocol version."""
+    found: dict[str, Any] = {"protocol": ctx.protocol_version}
+    params = ctx.session.client_params
+    if params is not None:
+        found["client"] = {
+            "name": clip(params.client_info.name, 80),
+            "version": clip(params.client_info.version, 40),
+        }
+    return found
+
+
+def _outcome(result: HandlerResult, failure: str | None) -> tuple[Any, str | None] | None:
+    """(recorded response, evidence of a failure); None: nothing to record yet."""
+    if failure is not None:
+        return None, clip(failure, 300)
+    if isinstance(result, InputRequiredResult):
+        return None
+    document = result.model_dump(mode="json", by_alias=True) if isinstance(result, BaseModel) else result
+    if not isinstance(document, dict):
+        return None
+    if document.get("resultType") == "input_required":
+        return None
+    parsed = CallToolResult.model_validate(document)
+    text = " ".join(part.text for part in parsed.content if part.type == "text")
+    if parsed.is_error:
+        return {"text": text[:MAX_RECORDED_BYTES], "isError": True}, clip(text, 300)
+    return {"text": text[:MAX_RECORDED_BYTES], "data": bounded(parsed.structured_content, MAX_RECORDED_BYTES)}, None
+
+
+def bounded(value: Any, limit: int) -> Any:
+    """The value, or, where its JSON is longer than `limit` bytes, its size and hash and its short fields."""
+    encoded = json.dumps(value, ensure_ascii=False, sort_keys=True, default=str).encode("utf-8")
+    if len(encoded) <= limit:
+        return value
+    kept: dict[str, Any] = {"bytes": len(encoded), "sha256": hashlib.sha256(encoded).hexdigest()}
+    if isinstance(value, Mapping):
+        short = {key: one for key, one in value.items() if isinstance(one, int | float | bool)}
+        short |= {key: one for key, one in value.items() if isinstance(one, str) and len(one) <= 200}
+        kept = {**short, **kept}
+    return kept
+
+
+def run_of(arguments: Mapping[str, Any], response: Any) -> str | None:
+    """The training run that a call launched or looked at: what it answered, else what it was asked for."""
+    data = response.get("data") if isinstance(response, dict) else None
+    answered = data.get("run_id") if isinstance(data, dict) else None
+    named = answered if isinstance(answered, str) else arguments.get("run_id")
+    return named if isinstance(named, str) and named != "latest" else None

@@ -1,0 +1,176 @@
+"""From a request to a run, as the server does it: policy in force, values with their origin, one run for a key.
+
+Own code (`python:` environments and rewards) is never taken from a tool's arguments: a trajectory could talk an agent
+into naming a module. A person names it in a config file and starts with `mcp-evo train --config`.
+"""
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from mcp_server.state import ServerState
+
+if TYPE_CHECKING:
+    from trainer.config import TrainingConfig
+    from trainer.runs.registry import Run
+    from trainer.runs.types import RunDocument
+    from trainer.settings import Resolved
+
+STOP_ANSWER_S = 3.0
+"""How long a stop waits for the run's end before it answers that the run is ending."""
+
+SHOWN_DEFAULTS = frozenset({"env", "model", "difficulty", "problems", "seed"})
+"""Fields that are shown even where nobody chose them."""
+
+
+@dataclass(frozen=True)
+class StartRequest:
+    """Arguments of a start."""
+
+    request: str
+    overrides: dict[str, Any] = field(default_factory=dict)
+    profile: str | None = None
+    key: str | None = None
+    confirmed: bool = False
+    session: str | None = None
+
+
+@dataclass(frozen=True)
+class Started:
+    """What came of it."""
+
+    document: "RunDocument | None"
+    """None: a confirmation is needed first."""
+    config: "TrainingConfig"
+    plan: str
+    """The plan in a few words."""
+    settings: tuple[tuple[str, Any, str], ...] = ()
+    """(field, value, origin)."""
+    skill_versions: dict[str, str] = field(default_factory=dict)
+    not_understood: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    existing: bool = False
+
+
+def start_training_run(state: ServerState, wanted: StartRequest) -> Started:
+    """Starts a run, or finds the one of the same key. Raises ConfigError, RunError, WorkspaceError, BankError."""
+    from filelock import FileLock
+
+    from mcp_server.cli.context import policy_in_force
+    from trainer.runs.launch import start_run
+    from trainer.settings import resolve
+
+    workspace = state.workspace()
+    resolve(wanted.request, wanted.overrides, folder=state.folder, override_source="override")
+    policy = policy_in_force(workspace, wanted.profile)
+    resolved = resolve(
+        wanted.request,
+        wanted.overrides,
+        policy=policy.config,
+        profile=wanted.profile,
+        override_source="override",
+        folder=state.folder,
+    )
+    refuse_own_code(resolved)
+    if resolved.config.mode == "approve" and not wanted.confirmed:
+        return _started(None, resolved, policy.versions)
+    with FileLock(str(workspace.runs / ".start.lock"), mode=0o600):
+        known = None if wanted.key is None else run_with_key(state, wanted.key)
+        if known is not None:
+            return _existing(known, wanted)
+        extra = {} if wanted.key is None else {"start_key": wanted.key}
+        directory = start_run(
+            workspace,
+            resolved,
+            launcher=state.launcher(),
+            session=wanted.session,
+            skill_versions=policy.versions,
+            **extra,
+        )
+    state.expect_runs()
+    return _started(directory.read_document(), resolved, policy.versions)
+
+
+def run_with_key(state: ServerState, key: str) -> "Run | None":
+    """The run that was started under a key."""
+    from trainer.runs.registry import list_runs
+    from trainer.runs.workspace import Workspace
+
+    for run in list_runs(Workspace(state.root)):
+        if (run.document.model_extra or {}).get("start_key") == key:
+            return run
+    return None
+
+
+def _existing(known: "Run", wanted: StartRequest) -> Started:
+    from mcp_server.run_views import run_line
+    from trainer.runs.errors import RunError
+
+    document = known.document
+    if document.request != wanted.request:
+        raise RunError(
+            f"key {wanted.key!r} belongs to run {document.run_id}, which was started by another request "
+            f"({document.request!r}). Use another key for another run"
+        )
+    return Started(document, known.directory.read_config(), run_line(document), existing=True)
+
+
+def refuse_own_code(resolved: "Resolved") -> None:
+    """Raises ConfigError where the configuration would import code of the user's, named by a tool's arguments."""
+    from trainer.config import ConfigError
+
+    own = [name for name in ("env", "reward") if str(resolved.config.model_dump()[name] or "").startswith("python:")]
+    if own or resolved.config.folder is not None:
+        what = ", ".join(own) or "folder"
+        raise ConfigError(
+            f"{what} names Python code of the user's, which a tool call may not choose. A person starts such a run in "
+            "a terminal, with a config file that they wrote: mcp-evo train --config FILE"
+        )
+
+
+def _started(document: "RunDocument | None", resolved: "Resolved", versions: dict[str, str]) -> Started:
+    return Started(
+        document=document,
+        config=resolved.config,
+        plan=plan_text(resolved.config),
+        settings=tuple(shown_settings(resolved)),
+        skill_versions=versions,
+        not_understood=tuple(span.text for span in resolved.unknown),
+        warnings=resolved.warnings,
+    )
+
+
+def plan_text(config: "TrainingConfig") -> str:
+    """Model, environment, size and goal in one line."""
+    goal = f", goal {config.target_reward:g} on validation" if config.target_reward is not None else ""
+    return (
+        f"{config.model} on {config.problems} {config.difficulty} {config.env} problems, "
+        f"at most {config.planned_steps} steps of {config.episodes_per_step} episodes{goal}"
+    )
+
+
+def shown_settings(resolved: "Resolved") -> list[tuple[str, Any, str]]:
+    """(field, value, origin) of everything that somebody chose."""
+    shown = []
+    for name, value in resolved.config.model_dump(mode="json").items():
+        origin = resolved.provenance[name]
+        source = str(origin["source"])
+        if source == "default" and (name not in SHOWN_DEFAULTS):
+            continue
+        detail = origin.get("detail")
+        text = source if source == "default" or not detail else f"{source}: {detail}"
+        shown.append((name, value, text))
+    return shown
+
+
+def stop_in_background(state: ServerState, run_id: str | None) -> "RunDocument":
+    """Asks a run to stop and sees to it; answers with how far that is after a moment. Raises RunError."""
+    from trainer.runs import supervise
+    from trainer.runs.registry import find_run
+    from trainer.runs.workspace import Workspace
+
+    directory = find_run(Workspace(state.root), run_id).directory
+    stopping = threading.Thread(target=supervise.stop_run, args=(directory,), name="stop-run", daemon=True)
+    stopping.start()
+    stopping.join(STOP_ANSWER_S)
+    return directory.read_document()

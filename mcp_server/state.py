@@ -1,0 +1,104 @@
+"""What one server process knows: the workspace it serves and the session its calls are recorded in.
+
+Cheap to make: nothing is imported or created until a tool needs it, so that a client that only lists the tools gets its
+answer at once and leaves no folder behind.
+"""
+
+import os
+import secrets
+import shlex
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from optimizer.home import Home
+    from optimizer.store import TrajectoryStore
+    from trainer.runs.findings import Thresholds
+    from trainer.runs.launch import LocalLauncher
+    from trainer.runs.workspace import Workspace
+
+SESSION_VARIABLE = "MCP_EVO_SESSION"
+"""Names the session that a server's calls belong to, for clients that start the server themselves."""
+
+
+def new_session_id() -> str:
+    """`server-20260131-154500-k3f9aa`: sorts by time; two servers started in one second differ."""
+    return f"server-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
+
+
+@dataclass
+class ServerState:
+    """The state of one server process, shared by its tools."""
+
+    root: Path
+    """The folder that is or would be the workspace."""
+    session: str = field(default_factory=lambda: os.environ.get(SESSION_VARIABLE) or new_session_id())
+    """Session of calls that do not name one themselves."""
+    runs_expected: bool = True
+    """Whether a run may be under way, as far as this process knows."""
+    _seeding: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    @property
+    def folder(self) -> Path:
+        """What relative paths are relative to: the folder that holds `.mcp-evo`, not the client's working directory."""
+        return self.root.parent if self.root.name == ".mcp-evo" else self.root
+
+    @property
+    def exists(self) -> bool:
+        """Whether the workspace is there already."""
+        return (self.root / "runs").is_dir()
+
+    def workspace(self) -> "Workspace":
+        """The workspace, created where it is missing. Raises WorkspaceError."""
+        from trainer.runs.workspace import create_workspace
+
+        return create_workspace(self.root)
+
+    def expect_runs(self) -> None:
+        """A run was started or queued: the supervisor looks again soon."""
+        self.runs_expected = True
+
+    def home(self) -> "Home":
+        """The optimiser's view of the workspace, with the live skill bank, both made where they are missing.
+
+        Raises BankError, WorkspaceError.
+        """
+        from optimizer.home import Home
+
+        with self._seeding:
+            return Home.create(self.root)
+
+    def trajectories(self) -> "TrajectoryStore":
+        """The recorded events of the workspace."""
+        from optimizer.store import TrajectoryStore
+
+        return TrajectoryStore(self.root / "trajectories")
+
+    def launcher(self) -> "LocalLauncher":
+        """What starts workers. Raises CommandError where the environment names an impossible worker."""
+        from mcp_server.cli.train import worker_override
+        from trainer.runs.launch import LocalLauncher
+
+        return LocalLauncher(worker_override())
+
+    def thresholds(self) -> "Thresholds":
+        """Thresholds of the diagnosis by the live policy; the shipped defaults where there is no bank yet."""
+        from trainer.runs.findings import DEFAULT_THRESHOLDS
+
+        return self.home().thresholds() if (self.root / "skills" / "bank.yaml").exists() else DEFAULT_THRESHOLDS
+
+    def command(self, *arguments: str) -> str:
+        """A command line that a person can paste into any terminal: executable, absolute workspace, arguments."""
+        return shlex.join([*executable(), "--workspace", str(self.root), *arguments])
+
+
+def executable() -> list[str]:
+    """The start of a command line of this very installation."""
+    beside = Path(sys.executable).parent / "mcp-evo"
+    if beside.is_file() and os.access(beside, os.X_OK):
+        return [str(beside)]
+    return [sys.executable, "-P", "-m", "mcp_server.cli.main"]

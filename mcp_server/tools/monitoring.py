@@ -1,0 +1,285 @@
+"""Tools that look at a run: while it goes on, and what held it back."""
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import anyio
+import anyio.to_thread
+from mcp_types import CallToolResult
+from pydantic import Field
+
+from mcp_server.answers import Answer, Next, Part, answer, clip
+from mcp_server.run_views import (
+    Evaluation,
+    Step,
+    evaluation,
+    run_line,
+    seconds_per_step,
+    steps_of,
+    thinned,
+)
+from mcp_server.tooling import ToolSpec
+from mcp_server.tools.training import EvoContext, RunId, state_of
+
+if TYPE_CHECKING:
+    from mcp_server.watching import Look
+
+MAX_WAIT_S = 45
+"""Clients give up after 60 s."""
+
+PROGRESS_S = 1.0
+
+
+class Alert(Part):
+    """Something that the numbers show while the run goes on."""
+
+    kind: str
+    say: str
+    confidence: float
+
+
+class Trouble(Part):
+    """Why a run failed."""
+
+    kind: str
+    message: str
+    log_tail: list[str] = Field(default_factory=list)
+
+
+class MonitorAnswer(Answer):
+    """What is new."""
+
+    run_id: str
+    state: str
+    step: int = Field(description="Pass it as since_step next time.")
+    planned_steps: int | None = None
+    steps: list[Step] = Field(default_factory=list)
+    omitted: int = Field(0, description="New steps left out of `steps`, evenly.")
+    alerts: list[Alert] = Field(default_factory=list)
+    waiting_for: list[str] = Field(default_factory=list, description="Runs that a queued one waits for.")
+    seconds_per_step: float | None = None
+    seconds_left: float | None = Field(None, description="To its last step, at most.")
+    check_again_s: int | None = Field(None, description="Worth calling again after this time; absent: it is over.")
+    verdict: str | None = None
+    stop_reason: str | None = None
+    failure: Trouble | None = None
+    before: Evaluation | None = None
+    validation: Evaluation | None = None
+    after: Evaluation | None = None
+    folder: str | None = Field(None, description="Where its files are, once it is over.")
+
+
+async def monitor_run(
+    ctx: EvoContext,
+    run_id: RunId = None,
+    since_step: Annotated[int, Field(ge=0, description="Last step you know; only later ones come.")] = 0,
+    wait_s: Annotated[
+        float, Field(ge=0, le=MAX_WAIT_S, description="Wait so long for news: its first step, an alert, its end.")
+    ] = 30,
+) -> Annotated[CallToolResult, MonitorAnswer]:
+    """Use after start_training, again and again until the run is over. Waits for news (at most 45 s) and answers with
+    the steps since since_step, alerts with their numbers, and check_again_s. A run that is over answers at once, with
+    verdict and test success before and after. Ending the call does not touch the run."""
+    from mcp_server.watching import look
+
+    state = state_of(ctx)
+    began = time.monotonic()
+    first = seen = await anyio.to_thread.run_sync(look, state, run_id)
+    while not _is_news(first, seen, since_step):
+        waited = time.monotonic() - began
+        if waited >= wait_s:
+            break
+        await ctx.report_progress(waited, wait_s, _progress_text(seen))
+        await anyio.sleep(min(PROGRESS_S, wait_s - waited))
+        seen = await anyio.to_thread.run_sync(look, state, seen.document.run_id)
+    return answer(_monitor_text(seen, since_step), _monitor_answer(seen, since_step))
+
+
+def _is_news(first: "Look", seen: "Look", since_step: int) -> bool:
+    """Whether there is something to tell at once."""
+    if seen.document.state.is_final or seen.document.state is not first.document.state:
+        return True
+    if {one.kind for one in seen.alerts} - {one.kind for one in first.alerts}:
+        return True
+    return since_step == 0 and not first.rows and bool(seen.rows)
+
+
+def _progress_text(seen: "Look") -> str:
+    document = seen.document
+    planned = f"/{document.planned_steps}" if document.planned_steps else ""
+    reward = seen.rows[-1].get("reward_mean") if seen.rows else None
+    shown = f", reward {reward:.2f}" if isinstance(reward, int | float) else ""
+    return f"{document.state}, step {seen.last_step}{planned}{shown}"
+
+
+def _monitor_text(seen: "Look", since_step: int) -> str:
+    document = seen.document
+    if document.state.is_final:
+        return f"Run {run_line(document)}."
+    news = sum(1 for row in seen.rows if row.get("step", 0) > since_step)
+    alerts = f" {len(seen.alerts)} alert(s): {seen.alerts[0].sentence}" if seen.alerts else ""
+    return f"Run {document.run_id} {_progress_text(seen)}; {news} new step(s).{alerts}"
+
+
+def _monitor_answer(seen: "Look", since_step: int) -> MonitorAnswer:
+    document = seen.document
+    final = document.state.is_final
+    new = steps_of(seen.rows, since_step)
+    shown = thinned(new)
+    pace = seconds_per_step(seen.rows)
+    left = None
+    if not final and pace is not None and document.planned_steps:
+        left = round(pace * max(0, document.planned_steps - seen.last_step), 1)
+    return MonitorAnswer(
+        run_id=document.run_id,
+        state=str(document.state),
+        step=max(seen.last_step, document.step),
+        planned_steps=document.planned_steps,
+        steps=shown,
+        omitted=len(new) - len(shown),
+        alerts=[
+            Alert(kind=str(one.kind), say=clip(one.sentence, 300), confidence=one.confidence) for one in seen.alerts
+        ],
+        waiting_for=list(seen.waiting_for),
+        seconds_per_step=None if pace is None else round(pace, 2),
+        seconds_left=left,
+        check_again_s=None if final else check_again_s(pace, left),
+        verdict=None if document.verdict is None else str(document.verdict),
+        stop_reason=document.stop_reason,
+        failure=_trouble(document.failure),
+        before=evaluation(document, "before"),
+        validation=evaluation(document, "validation"),
+        after=evaluation(document, "after"),
+        folder=str(seen.folder) if final else None,
+        next=_after_look(seen),
+    )
+
+
+def check_again_s(pace: float | None, left: float | None) -> int:
+    """When a look is worth it: after about three steps, not after the end, within 1 to 120 s; 5 s before the first."""
+    if pace is None:
+        return 5
+    wanted = 3 * pace if left is None else min(3 * pace, left)
+    return max(1, min(120, round(wanted)))
+
+
+def _trouble(failure: Any) -> Trouble | None:
+    if failure is None:
+        return None
+    tail = [clip(line, 200) for line in failure.log_tail[-10:]]
+    return Trouble(kind=failure.kind, message=clip(failure.message, 600), log_tail=tail)
+
+
+def _after_look(seen: "Look") -> Next:
+    document = seen.document
+    if document.state.is_final:
+        return Next(say="Find out what held it back.", tool="analyze_run", arguments={"run_id": document.run_id})
+    arguments = {"run_id": document.run_id, "since_step": seen.last_step, "wait_s": 30}
+    return Next(say="Go on watching.", tool="monitor_run", arguments=arguments)
+
+
+class Number(Part):
+    """A number with its meaning."""
+
+    name: str
+    value: float
+    split: str | None = None
+    n: int | None = None
+    se: float | None = Field(None, description="Standard error.")
+
+
+class FindingView(Part):
+    """A finding with the numbers it rests on."""
+
+    id: str
+    kind: str
+    what: str
+    confidence: float
+    lever: str | None = Field(None, description="What a patch would change, and how.")
+    blocked: str | None = Field(None, description="Why no patch may change it.")
+    numbers: list[Number] = Field(default_factory=list)
+    evidence: list[str] = Field(default_factory=list, description="Run and step, or session and line.")
+
+
+class AnalysisAnswer(Answer):
+    """What a run achieved and what held it back."""
+
+    run_id: str
+    state: str
+    verdict: str | None = None
+    before: Evaluation | None = None
+    after: Evaluation | None = None
+    findings: list[FindingView]
+    report: str = Field(description="Markdown file with everything.")
+
+
+async def analyze_run(ctx: EvoContext, run_id: RunId = None) -> Annotated[CallToolResult, AnalysisAnswer]:
+    """Use when a run is over (or to ask why one does not improve). Answers with test success before and after, and
+    with findings: what held the run back, the numbers, split, n and steps behind it, and the lever that would mend it.
+    A finding with a lever can be handed to propose_patch by its id."""
+    from mcp_server.watching import analyse
+
+    document, report, path = await anyio.to_thread.run_sync(analyse, state_of(ctx), run_id)
+    findings = [finding_view(one) for one in report.findings]
+    movable = next((one for one in findings if one.lever is not None and one.blocked is None), None)
+    if not document.state.is_final:
+        watch = {"run_id": document.run_id, "since_step": document.step, "wait_s": 30}
+        step = Next(
+            say="It is not over: watch it to its end, then analyse it again.", tool="monitor_run", arguments=watch
+        )
+    elif movable is not None:
+        step = Next(say="Turn the finding into a patch.", tool="propose_patch", arguments={"finding": movable.id})
+    else:
+        step = Next(say="No policy lever was found; look at the agent's own work.", tool="segment_trajectories")
+    data = AnalysisAnswer(
+        run_id=document.run_id,
+        state=str(document.state),
+        verdict=None if document.verdict is None else str(document.verdict),
+        before=evaluation(document, "before"),
+        after=evaluation(document, "after"),
+        findings=findings,
+        report=str(path.with_suffix(".md")),
+        next=step,
+    )
+    return answer(f"Run {run_line(document)}. {findings[0].what if findings else 'Nothing was found.'}", data)
+
+
+def finding_view(finding: Any) -> FindingView:
+    """A finding of the optimiser for an answer."""
+    lever = finding.lever
+    return FindingView(
+        id=finding.id,
+        kind=finding.kind,
+        what=clip(finding.what, 400),
+        confidence=round(finding.confidence, 2),
+        lever=None if lever is None else f"{lever.skill} {lever.key} {lever.direction}",
+        blocked=finding.blocked,
+        numbers=[
+            Number(
+                name=one.name,
+                value=float(f"{one.value:.4g}"),
+                split=one.split,
+                n=one.n,
+                se=None if one.standard_error is None else float(f"{one.standard_error:.2g}"),
+            )
+            for one in finding.metrics[:12]
+        ],
+        evidence=[evidence_text(one) for one in finding.evidence[:12]],
+    )
+
+
+def evidence_text(evidence: Any) -> str:
+    """`run ID step 12` or `session ID line 7`."""
+    if evidence.kind == "event":
+        return f"session {evidence.session} line {evidence.line}"
+    return f"run {evidence.run_id}" + ("" if evidence.step is None else f" step {evidence.step}")
+
+
+_SEE_RUNS = Next(say="See which runs there are.", tool="list_runs")
+
+SPECS = [
+    ToolSpec(
+        monitor_run, title="Watch a run", read_only=True, help_with=_SEE_RUNS, meta={"anthropic/alwaysLoad": True}
+    ),
+    ToolSpec(analyze_run, title="Analyse a run", idempotent=True, help_with=_SEE_RUNS),
+]

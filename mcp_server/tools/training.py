@@ -1,0 +1,238 @@
+"""Tools that start, stop and list runs."""
+
+from typing import Annotated, Any, Literal
+
+import anyio.to_thread
+from mcp.server.mcpserver import Context
+from mcp_types import CallToolResult
+from pydantic import Field
+
+from mcp_server.answers import Answer, Next, Part, answer, clip
+from mcp_server.run_views import Evaluation, evaluation, run_line
+from mcp_server.starting import Started, StartRequest, start_training_run
+from mcp_server.state import ServerState
+from mcp_server.tooling import ToolSpec
+
+RunId = Annotated[str | None, Field(description="Run id, or its unambiguous beginning; left out: the latest run.")]
+
+EvoContext = Context[ServerState, Any]
+
+
+def state_of(ctx: EvoContext) -> ServerState:
+    """The state of the server that this call reached."""
+    return ctx.request_context.lifespan_context
+
+
+class Setting(Part):
+    """A value of the configuration and who chose it."""
+
+    value: Any
+    source: str = Field(description="request, override, policy (with skill, section, patch) or default")
+
+
+class StartAnswer(Answer):
+    """What was started, or what would be."""
+
+    state: str = Field(description="queued, starting, running …; confirmation_needed: nothing was started")
+    run_id: str | None = None
+    existing: bool = Field(False, description="The key named a run that exists; no second one was started.")
+    steps: int | None = Field(None, description="Optimiser steps at most.")
+    episodes_per_step: int | None = None
+    settings: dict[str, Setting] = Field(default_factory=dict)
+    skill_versions: dict[str, str] = Field(default_factory=dict)
+    not_understood: list[str] = Field(default_factory=list, description="Words of the request that had no effect.")
+    warnings: list[str] = Field(default_factory=list)
+
+
+async def start_training(
+    ctx: EvoContext,
+    request: Annotated[
+        str, Field(description="What to train, in English or Chinese: 'tiny on 64 mixed problems, reward >= 0.9'.")
+    ],
+    overrides: Annotated[
+        dict[str, Any] | None,
+        Field(description="Fields to fix, e.g. {'learning_rate': 1e-4}. Leave out what a skill should choose."),
+    ] = None,
+    profile: Annotated[
+        str | None, Field(description="Base values: 'original' for a plain base to compare with.")
+    ] = None,
+    key: Annotated[
+        str | None,
+        Field(max_length=200, description="Any text of your own; the same key never starts a second run."),
+    ] = None,
+    confirmed: Annotated[bool, Field(description="The user agreed to the plan of a request in approve mode.")] = False,
+) -> Annotated[CallToolResult, StartAnswer]:
+    """Use to train or fine-tune a small tool-using agent. Starts a run in a process of its own, which goes on when the
+    client or the server ends, and answers at once with its run_id; follow it with monitor_run. Values that the request
+    does not name come from the skill rllm-config; the answer says where each came from. A request in approve mode ('ask
+    me first') answers with the plan until it is called again with confirmed."""
+    state = state_of(ctx)
+    wanted = StartRequest(request, overrides or {}, profile, key, confirmed, session=state.session)
+    started = await anyio.to_thread.run_sync(start_training_run, state, wanted)
+    return answer(_start_text(started), _start_answer(started, wanted))
+
+
+def _start_text(started: Started) -> str:
+    document = started.document
+    if document is None:
+        return f"Not started: the request asks for the user's agreement first. Plan: {started.plan}."
+    known = "exists already under this key" if started.existing else str(document.state)
+    warned = f" {len(started.warnings)} warning(s)." if started.warnings else ""
+    return f"Run {document.run_id} {known}: {started.plan}.{warned}"
+
+
+def _start_answer(started: Started, wanted: StartRequest) -> StartAnswer:
+    document = started.document
+    if document is None:
+        arguments = {"request": wanted.request, "confirmed": True}
+        arguments |= {"overrides": wanted.overrides} if wanted.overrides else {}
+        arguments |= {"profile": wanted.profile} if wanted.profile else {}
+        step = Next(
+            say="Show the plan to the user; once they agree, start it.", tool="start_training", arguments=arguments
+        )
+    else:
+        watch = {"run_id": document.run_id, "since_step": 0, "wait_s": 30}
+        step = Next(say="Watch it.", tool="monitor_run", arguments=watch)
+    return StartAnswer(
+        state="confirmation_needed" if document is None else str(document.state),
+        run_id=None if document is None else document.run_id,
+        existing=started.existing,
+        steps=started.config.planned_steps,
+        episodes_per_step=started.config.episodes_per_step,
+        settings={name: Setting(value=value, source=source) for name, value, source in started.settings},
+        skill_versions=started.skill_versions,
+        not_understood=list(started.not_understood),
+        warnings=[clip(one, 300) for one in started.warnings],
+        next=step,
+    )
+
+
+class StopAnswer(Answer):
+    """How far a stop has come."""
+
+    run_id: str
+    state: str
+    step: int
+    stop_reason: str | None = None
+
+
+async def stop_run(ctx: EvoContext, run_id: RunId = None) -> Annotated[CallToolResult, StopAnswer]:
+    """Use to end a run that the user wants to end. It finishes the step it is in, keeps its model and numbers, and
+    becomes `stopped`; a run that does not react is ended after half a minute. Stopping a run that is over changes
+    nothing. Leave run_id out only if there is just one run."""
+    from mcp_server.starting import stop_in_background
+
+    document = await anyio.to_thread.run_sync(stop_in_background, state_of(ctx), run_id)
+    if document.state.is_final:
+        text = f"Run {run_line(document)}."
+        step = Next(say="See what it achieved.", tool="analyze_run", arguments={"run_id": document.run_id})
+    else:
+        text = f"Run {document.run_id} was asked to stop and ends after the step it is in."
+        watch = {"run_id": document.run_id, "since_step": document.step, "wait_s": 30}
+        step = Next(say="Wait for its end.", tool="monitor_run", arguments=watch)
+    data = StopAnswer(
+        run_id=document.run_id,
+        state=str(document.state),
+        step=document.step,
+        stop_reason=document.stop_reason,
+        next=step,
+    )
+    return answer(text, data)
+
+
+class RunEntry(Part):
+    """A run at a glance."""
+
+    run_id: str
+    state: str
+    verdict: str | None = None
+    step: int
+    planned_steps: int | None = None
+    before: Evaluation | None = None
+    after: Evaluation | None = None
+    request: str | None = None
+    round: int | None = None
+
+
+class RunsAnswer(Answer):
+    """Runs, the newest first."""
+
+    runs: list[RunEntry]
+    total: int = Field(description="Runs that match, listed or not.")
+    cursor: str | None = Field(None, description="Pass it to see the following ones.")
+
+
+RunStateName = Literal["queued", "starting", "running", "finished", "failed", "stopped", "lost"]
+
+
+async def list_runs(
+    ctx: EvoContext,
+    limit: Annotated[int, Field(ge=1, le=100)] = 20,
+    state: Annotated[RunStateName | None, Field(description="Only runs in this state.")] = None,
+    cursor: Annotated[str | None, Field(description="From the answer before.")] = None,
+) -> Annotated[CallToolResult, RunsAnswer]:
+    """Use to see which runs there are, their state and success, and to find a run id. The newest come first; metric is
+    success on held-out test problems with n and 95 % interval."""
+    from trainer.runs.errors import RunError
+    from trainer.runs.registry import list_runs as read_runs
+    from trainer.runs.workspace import Workspace
+
+    server = state_of(ctx)
+    found = await anyio.to_thread.run_sync(read_runs, Workspace(server.root))
+    documents = [run.document for run in found if state is None or run.document.state == state]
+    begin = 0
+    if cursor is not None:
+        ids = [document.run_id for document in documents]
+        if cursor not in ids:
+            raise RunError(f"cursor {clip(cursor, 64)!r} belongs to no listed run: leave it out to begin anew")
+        begin = ids.index(cursor) + 1
+    page = documents[begin : begin + limit]
+    more = begin + len(page) < len(documents)
+    data = RunsAnswer(
+        runs=[
+            RunEntry(
+                run_id=one.run_id,
+                state=str(one.state),
+                verdict=None if one.verdict is None else str(one.verdict),
+                step=one.step,
+                planned_steps=one.planned_steps,
+                before=evaluation(one, "before"),
+                after=evaluation(one, "after"),
+                request=None if one.request is None else clip(one.request, 160),
+                round=one.round,
+            )
+            for one in page
+        ],
+        total=len(documents),
+        cursor=page[-1].run_id if more else None,
+        next=_after_list([str(one.state) for one in page], [one.run_id for one in page]),
+    )
+    text = f"{len(page)} of {len(documents)} runs." if documents else f"There are no runs in {server.root} yet."
+    return answer(f"{text} The newest: {run_line(page[0])}." if page else text, data)
+
+
+def _after_list(states: list[str], ids: list[str]) -> Next:
+    active = [one for one, state in zip(ids, states, strict=True) if state in ("queued", "starting", "running")]
+    if active:
+        return Next(say="Watch the active run.", tool="monitor_run", arguments={"run_id": active[0]})
+    if ids:
+        return Next(say="See what the newest one achieved.", tool="analyze_run", arguments={"run_id": ids[0]})
+    request = "train the tiny calculator agent on 64 mixed problems, reward >= 0.9"
+    return Next(say="Start one.", tool="start_training", arguments={"request": request})
+
+
+_SEE_RUNS = Next(say="See which runs there are.", tool="list_runs")
+
+SPECS = [
+    ToolSpec(
+        start_training,
+        title="Start a training run",
+        open_world=True,
+        help_with=Next(
+            say="Correct what the message names and start again; load_skill rllm-config explains the fields."
+        ),
+        meta={"anthropic/alwaysLoad": True},
+    ),
+    ToolSpec(stop_run, title="Stop a run", destructive=True, idempotent=True, help_with=_SEE_RUNS),
+    ToolSpec(list_runs, title="List runs", read_only=True, help_with=_SEE_RUNS),
+]
