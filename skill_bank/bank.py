@@ -1,7 +1,6 @@
 """`SkillBank`: the facade over a bank on disk. Reading needs no lock; every change holds the bank's lock."""
 
 import re
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, Self
 from filelock import FileLock
 
 from skill_bank.compile import compile_skills
+from skill_bank.files import write_bytes_atomic
 from skill_bank.format import Reader
 from skill_bank.index import ID, BankIndex, parse_index
 from skill_bank.live import LiveBank, build_all, source_of, targets_of, unknown_skill
@@ -433,20 +433,24 @@ def _lists(source: SkillSource, profile: str | None) -> tuple[list[str], list[st
 
 
 def _copy_shipped(dest: Path) -> None:
-    staging = dest.parent / f".{dest.name}.seeding"
-    shutil.rmtree(staging, ignore_errors=True)
-    shutil.copytree(SHIPPED, staging, ignore=shutil.ignore_patterns("*.lock", "versions", "__pycache__"))
-    if not dest.exists():
-        staging.rename(dest)
-        return
-    # The folder exists already: nothing in it is deleted, and bank.yaml, which makes it a bank, comes last.
-    for one in sorted(staging.iterdir(), key=lambda path: (path.name == "bank.yaml", path.name)):
-        if (dest / one.name).exists():
-            shutil.rmtree(staging)
-            message = f"{dest} holds no bank.yaml and has a '{one.name}'"
-            raise BankError([Problem(one.name, 0, message, "Name an empty folder, or remove it")])
-        one.rename(dest / one.name)
-    staging.rmdir()
+    """Puts the files of the shipped bank into `dest`; bank.yaml, which makes it a bank, comes last.
+
+    So a copy that was interrupted is finished by the next one. A file that is there and differs is somebody else's:
+    then nothing is copied and BankError says so.
+    """
+    sources = {
+        path.relative_to(SHIPPED): path
+        for path in sorted(SHIPPED.rglob("*"))
+        if path.is_file() and path.suffix in (".md", ".yaml", ".json") and "versions" not in path.parts
+    }
+    for name, path in sources.items():
+        target = dest / name
+        if target.exists() and target.read_bytes() != path.read_bytes():
+            message = f"{dest} holds no bank.yaml and has another '{name.as_posix()}'"
+            raise BankError([Problem(name.as_posix(), 0, message, "Name an empty folder, or remove it")])
+    for name in sorted(sources, key=lambda one: (one.name == "bank.yaml", one)):
+        (dest / name).parent.mkdir(parents=True, exist_ok=True)
+        write_bytes_atomic(dest / name, sources[name].read_bytes())
 
 
 PATCH_NUMBER = re.compile(r"(\d{3,})-")

@@ -133,7 +133,8 @@ def parse_yaml(text: str, first_line: int = 1) -> Node:
         node = loader.get_single_node()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        line = first_line + (mark.line if mark is not None else 0)
+        # The end of the text is reported as the line behind it.
+        line = first_line + (min(mark.line, text.count("\n")) if mark is not None else 0)
         what = error.problem or error.context or "not YAML"
         raise YamlProblem(line, f"not YAML: {what}") from error
     except yaml.YAMLError as error:
