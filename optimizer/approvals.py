@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -137,21 +137,19 @@ class ApprovalLedger:
             approval = self.read(patch_id)
             why = self._objection(approval, base_digest, result_digest)
             if approval is None or why is not None:
-                self.audit.append(
-                    "refused",
-                    patch_id=patch_id,
-                    approval_id=None if approval is None else approval.approval_id,
-                    reason=why,
-                    base_digest=base_digest,
-                    result_digest=result_digest,
-                )
-                raise ApprovalError(
-                    f"patch {patch_id} is not promoted: {why}. Ask for approval: mcp-evo approve {patch_id}"
-                )
+                self.refuse(patch_id, why or "nobody approved it", base_digest=base_digest, result_digest=result_digest)
+            assert approval is not None
             if approval.used_at is None:
                 approval = approval.model_copy(update={"used_at": self.clock()})
                 write_json_atomic(path, approval.model_dump(mode="json"))
             return approval
+
+    def refuse(self, patch_id: str, why: str, **fields: Any) -> NoReturn:
+        """Enters a refusal in the audit log and raises it as ApprovalError."""
+        approval = self.read(patch_id)
+        approval_id = None if approval is None else approval.approval_id
+        self.audit.append("refused", patch_id=patch_id, approval_id=approval_id, reason=why, **fields)
+        raise ApprovalError(f"patch {patch_id} is not promoted: {why}. Ask for approval: mcp-evo approve {patch_id}")
 
     def _objection(self, approval: Approval | None, base_digest: str, result_digest: str) -> str | None:
         if approval is None:

@@ -111,6 +111,8 @@ def promote(home: Home, patch_id: str) -> Promotion:
     """
     record = home.patches.read(patch_id)
     approval = home.ledger.read(patch_id)
+    if approval is not None and approval.completed_at is not None:
+        home.ledger.refuse(patch_id, "its approval was used already")
     half_way = approval is not None and approval.used_at is not None and approval.completed_at is None
     if not (half_way and is_active(home, record)):
         digests = current_digests(home, record)

@@ -12,9 +12,6 @@ from skill_bank.policy import ResolvedPolicy
 LEVER_SKILL = "rllm-config"
 """The skill whose policy the table's levers are keys of."""
 
-_TABLE_NAME = {"truncated": "truncation"}
-"""Findings that the table calls by another name."""
-
 _CONFIDENCE = {"high": 1.0, "medium": 0.7, "low": 0.4}
 """Weight of the table's own confidence when findings are ranked: a guess must not go before a sure thing."""
 
@@ -32,7 +29,7 @@ class LeverTable:
 
     def lever_for(self, kind: str) -> Lever | None:
         """The lever for a kind of finding, or None."""
-        row = self.decisions.get(_TABLE_NAME.get(kind, kind))
+        row = self.decisions.get(kind)
         if row is None:
             return None
         direction = Direction(row["direction"])

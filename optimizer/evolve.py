@@ -1,0 +1,168 @@
+"""Evolution: round after round, each training with what the ones before have promoted.
+
+`evolve` starts one, `resume` takes one up again; both return the output document. It stops early where nothing is left
+to try, and where a person has to decide first.
+"""
+
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from optimizer.home import Home
+from optimizer.ids import check_id, stamped_id
+from optimizer.patch_store import PatchRecord
+from optimizer.round_store import RoundStore
+from optimizer.round_types import Approver, EvolveRequest, Round, RoundError, RoundState, Watcher
+from optimizer.rounds import CONFIG_SKILL, RoundRunner, Runners
+from optimizer.trial.folder import pair_seed
+from optimizer.trial.pooled import PooledArms
+from optimizer.trial.run import never
+from skill_bank.types import BankError, Problem
+from trainer.runs.errors import RunError
+from trainer.runs.launch import LocalLauncher
+from trainer.runs.registry import find_run
+
+
+def new_request(
+    home: Home,
+    text: str,
+    rounds: int,
+    profile: str | None = None,
+    *,
+    evolution: str | None = None,
+    seed: int | None = None,
+    **fields: Any,
+) -> EvolveRequest:
+    """The request of a new evolution, checked. Raises BankError for a profile that the configuring skill lacks."""
+    profiles = home.bank.source(CONFIG_SKILL).manifest.profiles
+    if profile is not None and profile not in profiles:
+        known = ", ".join(sorted(profiles)) or "none"
+        missing = f"there is no profile '{profile}'"
+        raise BankError([Problem(CONFIG_SKILL, 0, missing, f"There are: {known}. Leave it out for the default")])
+    return EvolveRequest(
+        evolution=stamped_id("evolve", text) if evolution is None else check_id(evolution, "evolution"),
+        request=text,
+        rounds=rounds,
+        profile=profile,
+        seed=secrets.randbelow(2**31) if seed is None else seed,
+        **{"folder": str(Path.cwd()), **fields},
+    )
+
+
+def evolve(
+    home: Home,
+    request: EvolveRequest,
+    approver: Approver,
+    watch: Watcher,
+    *,
+    launcher: LocalLauncher | None = None,
+    runners: Runners = PooledArms,
+    cancelled: Callable[[], bool] = never,
+) -> dict[str, Any]:
+    """Runs the rounds of a request, new or taken up again, and returns the output document.
+
+    Raises ConfigError for a request that cannot be trained (before anything is written), RoundError, RunError,
+    TrialError, TrialCancelled and KeyboardInterrupt; whatever was complete stays, and calling again goes on there.
+    """
+    runner = RoundRunner(home, request, approver, watch, launcher=launcher, runners=runners, cancelled=cancelled)
+    runner.resolved()
+    store = RoundStore(home.root)
+    store.write_request(request)
+    for position in range(1, request.rounds + 1):
+        current = store.create(
+            request.evolution,
+            position,
+            request=request.request,
+            profile=request.profile,
+            run_id=f"{request.evolution}-r{position}"[:64],
+            trial_seed=pair_seed(request.seed, "round", position),
+        )
+        if current.state is not RoundState.CLOSED:
+            current = runner.run(current)
+        if current.state is not RoundState.CLOSED or stops(current):
+            break
+    return document(home, request.evolution)
+
+
+def resume(
+    home: Home,
+    evolution: str | None,
+    approver: Approver,
+    watch: Watcher,
+    *,
+    launcher: LocalLauncher | None = None,
+    runners: Runners = PooledArms,
+    cancelled: Callable[[], bool] = never,
+) -> dict[str, Any]:
+    """Takes an evolution up again (None: the latest one). Raises RoundError where there is none."""
+    store = RoundStore(home.root)
+    if evolution is None:
+        known = store.evolutions()
+        if not known:
+            raise RoundError("there is nothing to take up: start with `mcp-evo evolve`")
+        evolution = known[-1]
+    request = store.read_request(evolution)
+    return evolve(home, request, approver, watch, launcher=launcher, runners=runners, cancelled=cancelled)
+
+
+def stops(current: Round) -> bool:
+    """Whether the evolution ends with this round: it had nothing to propose, so another would repeat it."""
+    return current.state is RoundState.CLOSED and not current.candidates
+
+
+def document(home: Home, evolution: str) -> dict[str, Any]:
+    """The output document of an evolution: its rounds, with runs, evaluations and patches."""
+    store = RoundStore(home.root)
+    rounds = store.of(evolution)
+    if not rounds:
+        raise RoundError(f"there is no evolution {evolution!r}: start one with `mcp-evo evolve`")
+    wanted = store.read_request(evolution).rounds
+    last = rounds[-1]
+    stopped = last.note if len(rounds) < wanted and stops(last) else None
+    return {
+        "evolution": evolution,
+        "rounds": [round_document(home, one) for one in rounds],
+        "stopped": stopped,
+        "awaiting": last.chosen if last.state is RoundState.AWAITING_APPROVAL else None,
+    }
+
+
+def round_document(home: Home, current: Round) -> dict[str, Any]:
+    """One round for reports and `--json`."""
+    return {
+        "round": current.round,
+        "state": str(current.state),
+        "skill_version": current.skill_versions.get(CONFIG_SKILL),
+        "run_id": current.run_id,
+        "eval": _evals(home, current.run_id),
+        "findings": current.findings,
+        "lever": current.lever,
+        "patch_id": current.promoted,
+        "verdict": current.verdict,
+        "version_after": current.version_after,
+        "patches": [_patch(home.patches.read(one)) for one in current.candidates],
+        "note": current.note,
+    }
+
+
+def _evals(home: Home, run_id: str) -> dict[str, Any]:
+    try:
+        evals = find_run(home.workspace, run_id).document.eval
+    except RunError:  # the round was killed before its run began
+        evals = {}
+    return {name: evals[name].model_dump(mode="json") if name in evals else None for name in ("before", "after")}
+
+
+def _patch(record: PatchRecord) -> dict[str, Any]:
+    extra = record.model_extra or {}
+    return {
+        "patch_id": record.patch_id,
+        "description": record.description,
+        "stage": str(record.stage),
+        "verdict": record.verdict,
+        "reason": extra.get("reason"),
+        "effect": record.effect,
+        "ci95": None if record.ci95 is None else list(record.ci95),
+        "pairs": record.pairs,
+    }

@@ -1,0 +1,496 @@
+"""One round of evolution: train, analyse, propose, try, ask, promote. A state machine that survives being killed.
+
+Every step writes what it is about to use (run id, patch ids, trial id) before it uses it, and looks for what is there
+already before it makes anything; so a round that was killed goes on where it was and does nothing twice.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from optimizer.analyze.report import Report
+from optimizer.analyze.runs import actionable, analyse_run
+from optimizer.analyze.trajectories import analyse_events
+from optimizer.approvals import Channel
+from optimizer.home import Home
+from optimizer.patch_store import PatchError, PatchRecord, Stage
+from optimizer.promote import approve, promote, reject, version_label
+from optimizer.propose import proposals_for
+from optimizer.recorder import Recorder
+from optimizer.round_store import RoundStore
+from optimizer.round_types import (
+    Answer,
+    Approver,
+    EvolveRequest,
+    Progress,
+    Round,
+    RoundError,
+    RoundState,
+    Watcher,
+)
+from optimizer.stage import EditBudget, stage
+from optimizer.trial.arms import ArmRunner
+from optimizer.trial.plan import TrialPlan, plan_named
+from optimizer.trial.pooled import PooledArms
+from optimizer.trial.run import Budget, finish_trial, never
+from optimizer.trial.scenarios import Scenario, deciding, own_scenario
+from optimizer.trial.screen import screen
+from optimizer.trial.types import TrialVerdict
+from optimizer.tryout import best_candidate, check_triable, policies, prepare_trial, resolver, try_patch
+from optimizer.types import Finding
+from skill_bank.types import PatchStatus
+from trainer.runs import supervise
+from trainer.runs.launch import LocalLauncher, follow, start_run
+from trainer.runs.registry import find_run
+from trainer.runs.rundir import RunDirectory
+from trainer.runs.types import RunDocument, RunState
+from trainer.settings import Resolved, resolve
+
+CONFIG_SKILL = "rllm-config"
+
+Runners = Callable[[Path], AbstractContextManager[ArmRunner]]
+"""Opens the workers of a round's trials; the path is where they log."""
+
+_RETRAIN = frozenset({"killed", "crashed", "lost", "restart", "incomplete", "launch"})
+"""Failures that say nothing about the configuration: the run is made again when the round is taken up."""
+
+_LEARNING_FAILURES = frozenset({"nonfinite", "oom"})
+"""Failures that are findings."""
+
+
+class RoundRunner:
+    """Takes rounds of one evolution from state to state."""
+
+    def __init__(
+        self,
+        home: Home,
+        request: EvolveRequest,
+        approver: Approver,
+        watch: Watcher,
+        *,
+        launcher: LocalLauncher | None = None,
+        runners: Runners = PooledArms,
+        cancelled: Callable[[], bool] = never,
+    ) -> None:
+        self.home = home
+        self.request = request
+        self.approver = approver
+        self.watch = watch
+        self.launcher = launcher or LocalLauncher()
+        self.runners = runners
+        self.cancelled = cancelled
+        self.rounds = RoundStore(home.root)
+        self.recorder = Recorder(home, request.evolution)
+        self._stack: ExitStack | None = None
+        self._runner: ArmRunner | None = None
+
+    # The machine
+
+    def run(self, current: Round) -> Round:
+        """Takes the round on until it is closed or waits for a person. Raises RoundError, TrialCancelled and others."""
+        steps = {
+            RoundState.CREATED: self._train,
+            RoundState.TRAINED: self._analyse,
+            RoundState.ANALYSED: self._propose,
+            RoundState.PROPOSED: self._choose,
+            RoundState.SCREENED: self._try,
+            RoundState.TRIED: self._decide,
+            RoundState.AWAITING_APPROVAL: self._decide,
+        }
+        self.watch(Progress("round", current))
+        with self._workers():
+            while current.state is not RoundState.CLOSED:
+                current = steps[current.state](current)
+                if current.state is RoundState.AWAITING_APPROVAL:
+                    return current
+        self.watch(Progress("closed", current))
+        return current
+
+    @contextmanager
+    def _workers(self) -> Iterator[None]:
+        """The workers of trials, opened when the first is needed and ended with the round."""
+        with ExitStack() as stack:
+            self._stack = stack
+            try:
+                yield
+            finally:
+                self._stack = self._runner = None
+
+    def _arm_runner(self) -> ArmRunner:
+        if self._runner is None:
+            assert self._stack is not None
+            self._runner = self._stack.enter_context(self.runners(self.home.trials / "workers"))
+        return self._runner
+
+    def _close(self, current: Round, note: str | None = None, **fields: Any) -> Round:
+        key = f"r{current.round}-end"
+        self.recorder.turn_end(key)
+        self.home.segments.update(current.evolution)
+        return self.rounds.move(current, RoundState.CLOSED, note=note or current.note, **fields)
+
+    # Training
+
+    def resolved(self) -> Resolved:
+        """The configuration of the next run. Raises ConfigError."""
+        request = self.request
+        policy = self.home.bank.policy(CONFIG_SKILL, request.profile)
+        return resolve(
+            request=request.request,
+            overrides=request.overrides,
+            config_file=None if request.config_file is None else Path(request.config_file),
+            policy=policy,
+            profile=request.profile,
+            folder=Path(request.folder),
+        )
+
+    def _train(self, current: Round) -> Round:
+        resolved = self.resolved()
+        versions = {skill: version_label(self.home, skill) for skill in self.home.bank.skills("rllm")}
+        current, directory = self._run_directory(current, resolved)
+        self.recorder.prompt(f"r{current.round}-prompt", f"round {current.round}: {current.request}")
+        self.recorder.skill(f"r{current.round}-skill-config", CONFIG_SKILL, versions[CONFIG_SKILL])
+        if not directory.document_path.exists():
+            start_run(
+                self.home.workspace,
+                resolved,
+                launcher=self.launcher,
+                run_id=current.run_id,
+                request=current.request,
+                round=current.round,
+                session=current.evolution,
+                skill_versions=versions,
+            )
+        self.recorder.call(
+            f"r{current.round}-start-{current.run_id}",
+            "start_training",
+            {"request": current.request, "profile": current.profile, "overrides": self.request.overrides},
+            {"run_id": current.run_id, "config": resolved.config.model_dump(mode="json")},
+            run_id=current.run_id,
+        )
+        document = self._follow(current, directory)
+        self._check_run(document)
+        return self.rounds.move(current, RoundState.TRAINED, skill_versions=versions)
+
+    def _run_directory(self, current: Round, resolved: Resolved) -> tuple[Round, RunDirectory]:
+        """The run of this round: the one it has, the one of the round before where nothing has changed since, or a
+        new one where the one it has was broken off."""
+        directory = RunDirectory(self.home.workspace.runs / current.run_id)
+        if not directory.document_path.exists():
+            same = self._unchanged_run(current, resolved)
+            if same is None:
+                return current, directory
+            note = f"nothing changed since round {current.round - 1}: its run stands"
+            current = self.rounds.move(current, RoundState.CREATED, run_id=same.run_id, note=note)
+            self.watch(Progress("note", current, text=note))
+            return current, same
+        document = supervise.reconcile(directory)
+        broken = document.state in (RunState.STOPPED, RunState.LOST) or (
+            document.failure is not None and document.failure.kind in _RETRAIN
+        )
+        if not document.state.is_final or not broken:
+            return current, directory
+        stem, _, tail = current.run_id.rpartition("-again")
+        again = int(tail) + 1 if stem and tail.isdigit() else 2
+        current = self.rounds.move(current, RoundState.CREATED, run_id=f"{stem or current.run_id}-again{again}")
+        return current, RunDirectory(self.home.workspace.runs / current.run_id)
+
+    def _unchanged_run(self, current: Round, resolved: Resolved) -> RunDirectory | None:
+        """The last round's run, if it had this very configuration: the same seed would only repeat it."""
+        earlier = [one for one in self.rounds.of(current.evolution) if one.position == current.position - 1]
+        if not earlier or earlier[0].promoted is not None:
+            return None
+        directory = RunDirectory(self.home.workspace.runs / earlier[0].run_id)
+        if not directory.document_path.exists() or directory.read_config() != resolved.config:
+            return None
+        return directory
+
+    def _follow(self, current: Round, directory: RunDirectory) -> RunDocument:
+        document = directory.read_document()
+        try:
+            for update in follow(self.home.workspace, directory, launcher=self.launcher):
+                document = update.document
+                self.watch(Progress("run", current, update=update))
+                if self.cancelled():
+                    supervise.stop_run(directory)
+        except KeyboardInterrupt:
+            supervise.stop_run(directory)
+            raise
+        return document
+
+    def _check_run(self, document: RunDocument) -> None:
+        if document.state is RunState.FINISHED:
+            return
+        resume = f"go on with `mcp-evo evolve --resume {self.request.evolution}`"
+        if document.failure is None:
+            raise RoundError(f"run {document.run_id} ended as {document.state}: {resume}")
+        if document.failure.kind not in _LEARNING_FAILURES:
+            raise RoundError(f"run {document.run_id} failed: {document.failure.message} Then {resume}")
+
+    # Analysis
+
+    def _analyse(self, current: Round) -> Round:
+        directory = find_run(self.home.workspace, current.run_id).directory
+        document = directory.read_document()
+        table, thresholds = self.home.lever_table(), self.home.thresholds()
+        findings = analyse_run(directory, table, thresholds)
+        self._record_analysis(current, document, findings)
+        segments = [one for one in self.home.segments.update(current.evolution) if one.layer == "rllm"]
+        mine = [one for one in segments if current.run_id in one.runs or one.first_line >= self._first_line(current)]
+        findings += analyse_events(mine, self.home.trajectories.read(current.evolution).events)
+        report = Report(
+            report_id=f"report-{current.evolution}-r{current.position}"[:64],
+            layer="rllm",
+            sessions=[current.evolution],
+            runs=[current.run_id],
+            segments=len(mine),
+            tool_calls=sum(one.tool_calls for one in mine),
+            findings=findings,
+        )
+        self.home.reports.write(report)
+        current = self.rounds.move(
+            current, RoundState.ANALYSED, report_id=report.report_id, findings=[one.kind for one in findings]
+        )
+        self.watch(Progress("findings", current, findings=tuple(findings), evals=document.eval))
+        return current
+
+    def _first_line(self, current: Round) -> int:
+        """Line of the round's first event in its session."""
+        for event in self.home.trajectories.read(current.evolution).events:
+            if event.call_id == f"r{current.round}-prompt":
+                return event.line
+        return 0
+
+    def _record_analysis(self, current: Round, document: RunDocument, findings: list[Finding]) -> None:
+        key, record = f"r{current.round}", self.recorder
+        record.skill(f"{key}-skill-monitor", "rllm-monitor", version_label(self.home, "rllm-monitor"))
+        ended = {"run_id": current.run_id, "state": str(document.state), "steps": document.step}
+        record.call(
+            f"{key}-monitor",
+            "monitor_run",
+            {"run_id": current.run_id},
+            ended,
+            run_id=current.run_id,
+            failed=None if document.failure is None else document.failure.message,
+            duration_s=document.seconds,
+        )
+        record.skill(f"{key}-skill-analyze", "rllm-analyze", version_label(self.home, "rllm-analyze"))
+        found = [{"id": one.id, "kind": one.kind, "what": one.what} for one in findings]
+        evals = {name: one.model_dump(mode="json") for name, one in document.eval.items()}
+        record.call(
+            f"{key}-analyze",
+            "analyze_run",
+            {"run_id": current.run_id},
+            {"findings": found, "eval": evals},
+            run_id=current.run_id,
+        )
+        record.turn_end(f"{key}-trained")
+
+    # Proposing
+
+    def _propose(self, current: Round) -> Round:
+        assert current.report_id is not None
+        report = self.home.reports.read(current.report_id)
+        note = self._nothing_to_try(current, report.findings)
+        if note is not None:
+            self.watch(Progress("note", current, text=note))
+            return self._close(current, note)
+        self.recorder.skill(
+            f"r{current.round}-skill-optimize", "traj-optimize", version_label(self.home, "traj-optimize")
+        )
+        records, lever, refusals = self._stage_candidates(current, report.findings)
+        if not records:
+            note = "; ".join(refusals)
+            self.watch(Progress("note", current, text=note))
+            return self._close(current, note)
+        self.recorder.call(
+            f"r{current.round}-propose",
+            "propose_patch",
+            {"report": current.report_id, "finding": records[0].finding and records[0].finding["id"]},
+            {"patches": [one.patch_id for one in records]},
+        )
+        current = self.rounds.move(
+            current, RoundState.PROPOSED, candidates=[one.patch_id for one in records], lever=lever
+        )
+        self.watch(Progress("proposed", current, patches=tuple(records)))
+        return current
+
+    def _nothing_to_try(self, current: Round, findings: list[Finding]) -> str | None:
+        """Why this round proposes nothing, or None."""
+        if not actionable(findings):
+            blocked = [one.blocked for one in findings if one.blocked is not None]
+            return blocked[0] if blocked else f"nothing to try: {findings[0].what}"
+        last = current.position == self.request.rounds
+        if last and self.request.rounds > 1 and not self.request.final_trial:
+            return "last round: no trial, since no round follows that would train with it (--final-trial runs one)"
+        return None
+
+    def _stage_candidates(
+        self, current: Round, findings: list[Finding]
+    ) -> tuple[list[PatchRecord], str | None, list[str]]:
+        """(staged candidates of the first finding that has any, its lever in words, why others had none)."""
+        adopted = [one for one in self.home.patches.all() if one.round == current.round and one.stage is Stage.STAGED]
+        if adopted:  # staged before this round was killed
+            return adopted, _lever_words(adopted[0]), []
+        run = find_run(self.home.workspace, current.run_id)
+        config = run.directory.read_config().model_dump(mode="json")
+        policy = self.home.bank.policy(CONFIG_SKILL, current.profile)
+        context = self.resolved().context
+        limits = self.home.policy_of("traj-optimize")
+        budget = EditBudget(limits.require("edit_budget.lines"), limits.require("edit_budget.policy_keys"))
+        most = min(self.request.candidates or 1, limits.require("max_patches_per_round"))
+        refusals: list[str] = []
+        for finding in actionable(findings):
+            assert finding.lever is not None
+            try:
+                proposals = proposals_for(
+                    finding,
+                    policy,
+                    context,
+                    config[finding.lever.key],
+                    self.home.patches,
+                    limit=most,
+                    profile=current.profile,
+                    report_id=current.report_id,
+                    round_number=current.round,
+                )
+            except PatchError as error:
+                refusals.append(str(error))
+                continue
+            records = []
+            for proposal in proposals:
+                try:
+                    records.append(stage(self.home.bank, self.home.patches, proposal, budget))
+                except PatchError as error:
+                    refusals.append(str(error))
+            if records:
+                return records, _lever_words(records[0]), refusals
+        return [], None, refusals
+
+    # Trying
+
+    def _own_scenario(self, current: Round) -> Scenario | None:
+        run = find_run(self.home.workspace, current.run_id)
+        params = run.document.parameters
+        if params is None:
+            return None
+        config = run.directory.read_config().model_dump(mode="json")
+        return own_scenario(config, params, run.document.provenance)
+
+    def _plan(self) -> TrialPlan:
+        name = self.request.plan or self.home.policy_of("traj-optimize").require("trial_plan.default")
+        return plan_named(name)
+
+    def _choose(self, current: Round) -> Round:
+        candidates = [self.home.patches.read(one) for one in current.candidates]
+        if len(candidates) == 1:
+            return self.rounds.move(current, RoundState.SCREENED, chosen=candidates[0].patch_id)
+        effects = self._screen(current, candidates)
+        chosen = best_candidate(list(effects.items()))
+        for record in candidates:
+            if record.patch_id != chosen and record.stage is Stage.STAGED:
+                self.home.bank.set_status(record.skill, record.patch_id, PatchStatus.ARCHIVED)
+                self.home.patches.move(record.patch_id, Stage.ARCHIVED, f"{chosen} was ahead in screening")
+        return self.rounds.move(current, RoundState.SCREENED, chosen=chosen, screening=effects)
+
+    def _screen(self, current: Round, candidates: list[PatchRecord]) -> dict[str, float]:
+        plan = self._plan()
+        first = candidates[0]
+        base, _ = policies(self.home, first)
+        patched = {one.patch_id: policies(self.home, one)[1] for one in candidates}
+        steps = screen(
+            self.home.trials / f"screening-round-{current.round:06d}",
+            tuple(deciding(first.scope, self._own_scenario(current))),
+            base,
+            patched,
+            resolver(plan),
+            self._arm_runner(),
+            pairs=self.home.policy_of("traj-optimize").require("screening_pairs"),
+            seed=current.trial_seed,
+            cancelled=self.cancelled,
+        )
+        effects: dict[str, float] = {}
+        for step in steps:
+            self.watch(Progress("screening", current, screening=step))
+            effects = step.effects()
+        return effects
+
+    def _try(self, current: Round) -> Round:
+        assert current.chosen is not None
+        record = self.home.patches.read(current.chosen)
+        if record.stage is Stage.STAGED or (record.stage is Stage.TRIED and record.verdict is None):
+            check_triable(record)
+            folder = prepare_trial(
+                self.home,
+                record.patch_id,
+                self._plan(),
+                own=self._own_scenario(current),
+                seed=current.trial_seed,
+            )
+            current = self.rounds.move(current, RoundState.SCREENED, trial_id=folder.path.name)
+            steps = try_patch(
+                self.home,
+                folder,
+                self._arm_runner(),
+                budget=Budget(self.request.max_pairs, self.request.max_seconds),
+                cancelled=self.cancelled,
+            )
+            finish_trial(steps, lambda step: self.watch(Progress("trial", current, trial=step)))
+            record = self.home.patches.read(record.patch_id)
+        self.recorder.call(
+            f"r{current.round}-try",
+            "try_patch",
+            {"patch_id": record.patch_id},
+            {
+                "trial_id": current.trial_id,
+                "verdict": record.verdict,
+                "effect": record.effect,
+                "ci95": record.ci95,
+                "pairs": record.pairs,
+            },
+        )
+        return self.rounds.move(current, RoundState.TRIED, verdict=record.verdict)
+
+    # Deciding
+
+    def _decide(self, current: Round) -> Round:
+        assert current.chosen is not None
+        record = self.home.patches.read(current.chosen)
+        if record.verdict != TrialVerdict.BETTER:
+            return self._close(current)
+        if record.stage is Stage.REJECTED:  # refused in another terminal while the round waited
+            return self._close(current, "refused by a person")
+        if record.stage is Stage.TRIED:
+            answer = self.approver(record, self.home.patches.folder(record.patch_id))
+            if answer.decision == "later":
+                return self.rounds.move(current, RoundState.AWAITING_APPROVAL)
+            self._record_answer(current, record, answer)
+            if answer.decision == "reject":
+                refused = reject(
+                    self.home, record.patch_id, Channel(answer.channel), answer.reason or "no reason given"
+                )
+                self.watch(Progress("rejected", current, patches=(refused,)))
+                return self._close(current, "refused by a person")
+            approve(self.home, record.patch_id, Channel(answer.channel), reason=answer.reason)
+            record = self.home.patches.read(record.patch_id)
+        if record.stage is Stage.APPROVED:
+            promote(self.home, record.patch_id)
+            record = self.home.patches.read(record.patch_id)
+        version = version_label(self.home, record.skill)
+        current = self._close(current, promoted=record.patch_id, version_after=version)
+        self.watch(Progress("promoted", current, patches=(record,), text=version))
+        return current
+
+    def _record_answer(self, current: Round, record: PatchRecord, answer: Answer) -> None:
+        self.recorder.call(
+            f"r{current.round}-review",
+            "review_patch",
+            {"patch_id": record.patch_id},
+            {"decision": answer.decision, "channel": answer.channel, "reason": answer.reason},
+        )
+
+
+def _lever_words(record: PatchRecord) -> str:
+    moves = ", ".join(f"{one.key.removesuffix('.default')} {one.before} → {one.after}" for one in record.changes)
+    kind = "" if record.finding is None else f"{record.finding['kind']}: "
+    return f"{kind}{moves}"
