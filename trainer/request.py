@@ -57,7 +57,7 @@ class ParsedRequest:
 
     def values(self) -> dict[str, Any]:
         """Field of the config → value; explicit phrases beat the preset's."""
-        explicit = {one.field: one.value for one in self.found if one.field not in _PSEUDO}
+        explicit = {one.field: one.value for one in reversed(self.found) if one.field not in _PSEUDO}
         preset = dict(PRESETS[self.preset]) if self.preset is not None else {}
         if any(name in explicit for name in _AMOUNT_FIELDS):
             preset = {name: value for name, value in preset.items() if name not in _AMOUNT_FIELDS}
@@ -159,7 +159,7 @@ def _first(rule: Rule, folded: str, text: str, start: int, end: int) -> _Match |
     groups = found.groupdict()
     first, last = found.span("v") if groups.get("v") is not None else found.span()
     # what a person names (models, files, classes) keeps its spelling; numbers and words are read folded
-    raw = text[first:last] if rule.convert is str.strip else folded[first:last]
+    raw = text[first:last] if rule.raw else folded[first:last]
     gap = found.span("gap") if groups.get("gap") else None
     return _Match(rule, found.start(), found.end(), raw, gap)
 

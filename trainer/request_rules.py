@@ -61,6 +61,8 @@ class Rule:
     field: str
     pattern: re.Pattern[str]
     convert: Callable[[str], Any]
+    raw: bool = False
+    """The value keeps the user's spelling (names of models, files, classes)."""
     soft: bool = False
     """A soft value gives way to an explicit one instead of contradicting it."""
 
@@ -83,8 +85,22 @@ def _constant(value: Any) -> Callable[[str], Any]:
     return lambda _: value
 
 
+def _scalar(text: str) -> Any:
+    """What stands behind `field=`: a number, true, false, null, or the text itself."""
+    plain = text.strip()
+    words: dict[str, Any] = {"true": True, "false": False, "null": None, "none": None}
+    if plain.lower() in words:
+        return words[plain.lower()]
+    for kind in (int, float):
+        try:
+            return kind(plain.replace(",", ""))
+        except ValueError:
+            continue
+    return plain
+
+
 def _rule(field: str, pattern: str, convert: Callable[[str], Any] = str.strip, soft: bool = False) -> Rule:
-    return Rule(field, re.compile(pattern, FLAGS), convert, soft)
+    return Rule(field, re.compile(pattern, FLAGS), convert, convert in (str.strip, _scalar), soft)
 
 
 _IS = r"\s*(?:=|:|is|of|at|to|为|是|设为|设成|设置为|用|约|大约|about|around)?\s*"
@@ -132,18 +148,18 @@ _AMOUNTS = [
     _rule("test_problems", rf"测试(?:集|用)?\s*(?:题)?{_IS}{_INT}\s*(?:个|道)?\s*(?:题|问题)?", _integer),
     *_counted("validation_problems", r"validation (?:problems?|tasks?|questions?)|验证(?:题目|问题|题)"),
     *_counted("problems", _PROBLEM, gap=True),
-    *_counted("epochs", r"epochs?|passes|遍|轮次|轮训练|轮(?:的)?训练", float),
+    *_counted("epochs", r"epochs?|passes|遍|轮次|轮训练|轮(?:的)?训练", parse_number),
     _rule(
         "epochs",
         rf"(?:训练|跑|学习)\s*{_INT}\s*(?:个\s*)?轮(?!优化|演进|进化|迭代|对话|次)",
-        lambda text: parse_number(text),
+        parse_number,
     ),
     _rule(LAPS, rf"{_INT}\s*(?:个\s*)?轮(?!优化|演进|进化|迭代|对话|次|训练)", _integer),
     _rule(ROUNDS, rf"{_INT}\s*(?:个\s*)?(?:轮|次)\s*(?:自动)?(?:优化|演进|进化|迭代)", _integer),
     _rule(ROUNDS, rf"(?:优化|演进|进化|迭代|evolve)\s*(?:for\s+)?{_INT}\s*(?:轮|rounds?)", _integer),
     _rule(ROUNDS, rf"{_INT}\s*{_word('rounds')}(?:\s+of\s+(?:evolution|optimi[sz]ation|evolving))?", _integer),
     _rule(ROUNDS, rf"{_word('rounds')}\s*[=:]\s*{_INT}", _integer),
-    _rule("epochs", rf"{_INT}\s*{_word('rounds')}\s+of\s+training", lambda text: parse_number(text)),
+    _rule("epochs", rf"{_INT}\s*{_word('rounds')}\s+of\s+training", parse_number),
     _rule(ROUND, rf"{_word('round')}\s*[=:]?\s*{_INT}(?:\s*\|)?", _integer),
     _rule(ROUND, rf"第\s*{_INT}\s*轮(?:\s*\|)?", _integer),
     *_counted("max_steps", r"(?:optimi[sz]er |training |gradient |update )?(?:steps?|updates?)|步(?:训练)?"),
@@ -314,7 +330,7 @@ _DIFFICULTIES = [
 def _assignment_rules() -> list[Rule]:
     """`field=value` and `--field value` for every field of the config."""
     return [
-        _rule(name, rf"(?<![\w-])(?:--)?{name.replace('_', '[_-]')}\s*=\s*(?P<v>[^\s,;|]+)")
+        _rule(name, rf"(?<![\w-])(?:--)?{name.replace('_', '[_-]')}\s*=\s*(?P<v>[^\s,;|]+)", _scalar)
         for name in TrainingConfig.model_fields
         if name != "schema_version"
     ]

@@ -114,7 +114,7 @@ NEGATION = re.compile(
 """What directly before a phrase turns its meaning round."""
 
 _ENGLISH_WORDS = """
-a about all also an and as at be before begin big by can could do does during each environment env ensure
+a about all also am an are and as at be before begin big by can could do does during each environment env ensure
 every everything fine-tune finetune finetuning fine-tuning for from get give go goal have help hello hi i if
 improve in into is it its just keep language learn learning let like llm local long make max maximal maximum me
 mine mix model models most my need new now of on one ones only optimise optimize or our out over per perform
@@ -153,7 +153,7 @@ def leftover_spans(folded: str, start: int, end: int) -> list[tuple[int, int]]:
     spans: list[tuple[int, int]] = []
     for token in _TOKEN.finditer(folded, start, end):
         for first, last in _meaningful(token.group(), token.start()):
-            if spans and not folded[spans[-1][1] : first].strip(" -_"):
+            if spans and not folded[spans[-1][1] : first].strip(" -_=:"):
                 spans[-1] = (spans[-1][0], last)
             else:
                 spans.append((first, last))
