@@ -6,15 +6,15 @@ BankError with all the problems it found. Writing is `skill_bank.output`.
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from skill_bank.assemble import Assembly
 from skill_bank.format import SCHEMA_FILE, Reader, read_skill
 from skill_bank.index import BankIndex, SkillEntry, parse_index
-from skill_bank.plan import Selection, check_cross_cycles, check_references, order, profiles_of, reaches, select
+from skill_bank.plan import Selection, check_cross_cycles, check_references, order, profiles_of, select
 from skill_bank.policy import Assignment, CompiledPolicy
-from skill_bank.render import UnknownKey, fill_line
 from skill_bank.schema import check_policy
-from skill_bank.types import BankError, BuiltSkill, Patch, PatchAction, Problem, Section, SkillSource, Text
+from skill_bank.types import BankError, BuiltSkill, Patch, Problem, SkillSource
 
 
 @dataclass(frozen=True)
@@ -103,79 +103,10 @@ def compile_skills(
     return {name: built[name] for name in skills}
 
 
-@dataclass
-class _Slot:
-    """A section, or text between sections, while patches are applied."""
-
-    name: str | None
-    pieces: list[tuple[str, Text]] = field(default_factory=list)
-    """(patch or "base", text) in reading order."""
-    file_of: dict[str, str] = field(default_factory=dict)
-    inserted: list["_Slot"] = field(default_factory=list)
-    """What insert_after patches put behind it, in order."""
-
-
-def _slots(source: SkillSource) -> tuple[list[_Slot], dict[str, _Slot]]:
-    slots: list[_Slot] = []
-    named: dict[str, _Slot] = {}
-    for part in source.base.parts:
-        if isinstance(part, Section):
-            slot = _Slot(part.name, [("base", part.text)])
-            named[part.name] = slot
-        else:
-            slot = _Slot(None, [("base", part)])
-        slots.append(slot)
-    return slots, named
-
-
-def _apply(source: SkillSource, patch: Patch, named: dict[str, _Slot], problems: list[Problem]) -> None:
-    slot = named.get(patch.target_section)
-    if slot is None:
-        problems.append(
-            Problem(patch.file, patch.line_of("target_section"), f"there is no section '{patch.target_section}' when "
-                    f"'{patch.id}' applies", f"Sections are: {', '.join(sorted(named)) or 'none'}; a section that "
-                    "another patch inserts needs that patch in depends_on")
-        )  # fmt: skip
-        return
-    if patch.action is PatchAction.REPLACE:
-        for other, _ in slot.pieces:
-            if other == "base":
-                continue
-            earlier = source.patches[other]
-            if earlier.action is PatchAction.REPLACE:
-                if not reaches(source, patch, other):
-                    problems.append(
-                        Problem(patch.file, patch.line_of("action"), f"'{patch.id}' and '{other}' both replace section "
-                                f"'{patch.target_section}' and no order is declared",
-                                f"Add depends_on or supersedes '{other}', or deactivate one")
-                    )  # fmt: skip
-            elif other not in patch.supersedes:
-                problems.append(
-                    Problem(patch.file, patch.line_of("action"), f"'{patch.id}' replaces section "
-                            f"'{patch.target_section}' and would wipe what '{other}' added",
-                            f"Add supersedes: ['{other}'], or make '{other}' depend on '{patch.id}'")
-                )  # fmt: skip
-        slot.pieces = [(patch.id, patch.text)]
-    elif patch.action is PatchAction.APPEND:
-        slot.pieces.append((patch.id, patch.text))
-    elif patch.action is PatchAction.PREPEND:
-        slot.pieces.insert(0, (patch.id, patch.text))
-    else:
-        fresh = _Slot(patch.new_section, [(patch.id, patch.text)])
-        if patch.new_section is not None:
-            if patch.new_section in named:
-                problems.append(
-                    Problem(patch.file, patch.line_of("new_section"), f"section '{patch.new_section}' exists already",
-                            "Choose another name")
-                )  # fmt: skip
-            named[patch.new_section] = fresh
-        slot.inserted.append(fresh)
-
-
 def _build(
     source: SkillSource, entry: SkillEntry, index: BankIndex, selection: Selection, problems: list[Problem]
 ) -> BuiltSkill:
-    slots, named = _slots(source)
+    text = Assembly(source)
     patches = order(source, selection, problems)
     limit = index.limits.get("patch_lines")
     for patch in patches:
@@ -190,17 +121,16 @@ def _build(
                 Problem(patch.file, 0, f"the patch has {size} lines, settings.limits.patch_lines is {limit}",
                         "Shorten it or split it")
             )  # fmt: skip
-        _apply(source, patch, named, problems)
+        text.apply(patch, problems)
     policy = _policy(source, patches, selection.profile, problems)
-    body = _body(source, slots, policy, problems)
-    text = f"---\n{source.base.front_matter}\n---\n\n{body}\n"
+    lines = text.lines(policy, problems)
     most = index.limits.get("skill_lines")
-    if most is not None and text.count("\n") > most:
+    if most is not None and len(lines) > most:
         problems.append(
-            Problem(source.base.file, 0, f"{source.name} compiles to {text.count(chr(10))} lines, "
+            Problem(source.base.file, 0, f"{source.name} compiles to {len(lines)} lines, "
                     f"settings.limits.skill_lines is {most}", "Shorten it or move detail into another skill")
         )  # fmt: skip
-    files = {"SKILL.md": text.encode("utf-8")}
+    files = {"SKILL.md": "".join(f"{line}\n" for line, _ in lines).encode("utf-8")}
     if policy is not None:
         files["policy.json"] = policy.to_bytes()
     return BuiltSkill(
@@ -211,6 +141,7 @@ def _build(
         policy,
         tuple(patch.id for patch in patches),
         digest_of(files),
+        tuple(origin for _, origin in lines),
     )
 
 
@@ -236,44 +167,6 @@ def _policy(
                     f"Write {source.group}/{source.name}/{SCHEMA_FILE}")
         )  # fmt: skip
     return CompiledPolicy(source.name, tuple(assignments), profile)
-
-
-def _body(source: SkillSource, slots: list[_Slot], policy: CompiledPolicy | None, problems: list[Problem]) -> str:
-    chunks: list[str] = []
-
-    def add(slot: _Slot) -> None:
-        texts = []
-        for patch, text in slot.pieces:
-            file = source.base.file if patch == "base" else source.patches[patch].file
-            filled = _fill(text, file, policy, problems)
-            if filled:
-                texts.append(filled)
-        if texts:
-            chunks.append("\n\n".join(texts))
-        for inner in slot.inserted:
-            add(inner)
-
-    for slot in slots:
-        add(slot)
-    return "\n\n".join(chunks)
-
-
-def _fill(text: Text, file: str, policy: CompiledPolicy | None, problems: list[Problem]) -> str:
-    if "{{" not in text.prose:
-        return text.prose
-    lines: list[str] = []
-    for line, number in zip(text.prose.split("\n"), text.numbers, strict=True):
-        try:
-            lines.append(fill_line(policy or CompiledPolicy("", ()), line))
-        except UnknownKey as error:
-            known = ", ".join(policy.keys) if policy is not None else "none"
-            problems.append(
-                Problem(file, number, f"the placeholder names the policy key '{error.args[0]}', which nothing sets",
-                        f"Keys are: {known}")
-            )  # fmt: skip
-        except ValueError as error:
-            problems.append(Problem(file, number, str(error), "Write {{policy.key}} or {{policy.key.field}}"))
-    return "\n".join(lines)
 
 
 def digest_of(files: Mapping[str, bytes]) -> str:

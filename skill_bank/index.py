@@ -42,9 +42,8 @@ class BankIndex:
     """`settings.limits`: skill_lines, patch_lines."""
 
 
-def unknown_fields(
-    problems: list[Problem], file: str, node: Node, known: tuple[str, ...] | list[str], what: str
-) -> None:
+def unknown_fields(problems: list[Problem], file: str, node: Node, known: tuple[str, ...], what: str) -> None:
+    """Reports the keys of a mapping that are not among `known`: a misspelt field must not be ignored."""
     assert isinstance(node.value, dict)
     for key, child in node.value.items():
         if key not in known:
@@ -63,6 +62,7 @@ def _mapping(problems: list[Problem], file: str, node: Node | None, what: str) -
 
 
 def texts_of(problems: list[Problem], file: str, node: Node | None, what: str) -> list[tuple[str, int]]:
+    """The texts of a list (or of one text) with their lines; what is no text is reported."""
     if node is None or node.value is None:
         return []
     items = node.value if isinstance(node.value, list) else [node]

@@ -13,7 +13,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -338,8 +338,3 @@ def _assignment(row: Any) -> Assignment:
         when,
         Origin(origin["skill"], origin["section"], origin["patch"], origin["file"], int(origin["line"])),
     )
-
-
-def merge(policies: Iterable[Assignment], *, skill: str, profile: str | None = None) -> CompiledPolicy:
-    """The policy of assignments in their order of merging."""
-    return CompiledPolicy(skill, tuple(policies), profile)

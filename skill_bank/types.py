@@ -3,9 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from skill_bank.policy import Assignment, CompiledPolicy
+from skill_bank.policy import Assignment, CompiledPolicy, Origin
+
+if TYPE_CHECKING:
+    from skill_bank.schema import Schema
 
 
 class PatchAction(StrEnum):
@@ -168,8 +171,8 @@ class SkillSource:
     base: Base
     manifest: Manifest
     patches: Mapping[str, Patch]
-    schema: Any | None
-    """The declared policy schema (`skill_bank.schema.Schema`), where the skill has one."""
+    schema: "Schema | None"
+    """The declared policy schema, where the skill has one."""
     broken: frozenset[str] = frozenset()
     """Ids of patch files that cannot be read, and `policy_schema.yaml` where it cannot."""
 
@@ -188,3 +191,5 @@ class BuiltSkill:
     """Patches applied, in order."""
     digest: str
     """SHA-256 over the names and contents of `files`, in hex."""
+    origins: tuple[Origin | None, ...]
+    """Where each line of SKILL.md was written; None: a blank line that separates."""

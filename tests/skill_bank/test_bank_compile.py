@@ -292,3 +292,26 @@ def test_files_with_carriage_returns_or_other_encodings(tmp_path: Path) -> None:
     said = "\n".join(refused(root))
     assert "patches/a.md:1: a carriage return" in said
     assert "base.md:4: not UTF-8" in said
+
+
+def test_every_line_knows_where_it_was_written(tmp_path: Path) -> None:
+    blocks = "```yaml policy\nsize: 4\n```\n\n{{policy.rate}}\n\n```yaml policy\nrate: {min: 1e-6}\n```"
+    body = "First {{policy.size}}.\n\n" + blocks
+    patch = patch_text("001-x", "one", "Appended.")
+    root = write_bank(tmp_path, {"s": SkillFiles({"one": body}, {"001-x": patch}, ["001-x"])})
+    built = SkillBank(root).compile("s", dry_run=True).skills["s"]
+    lines = built.files["SKILL.md"].decode().split("\n")[:-1]
+    assert len(lines) == len(built.origins)
+    sources = {path: (root / path).read_text().split("\n") for path in ("rllm/s/base.md", "rllm/s/patches/001-x.md")}
+    for line, origin in zip(lines, built.origins, strict=True):
+        if origin is None:
+            assert line == ""
+            continue
+        written = sources[origin.file][origin.line - 1]
+        assert written == line or "{{policy" in written
+    appended = built.origins[lines.index("Appended.")]
+    assert appended is not None
+    assert (appended.patch, appended.section) == ("001-x", "one")
+    table = built.origins[lines.index("| 1e-6 |")]
+    assert table is not None
+    assert sources[table.file][table.line - 1] == "{{policy.rate}}"
