@@ -5,10 +5,9 @@ operating system frees when its holder dies. So a server that is killed takes no
 """
 
 import logging
-import os
 import sys
-import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
@@ -21,6 +20,9 @@ TICK_S = 2.0
 
 IDLE_TICKS = 10
 """While none is known to be, only every so many ticks: another process may have queued one and died."""
+
+CHILD_NOTE = "process.json"
+"""Says which process works on a folder."""
 
 logger = logging.getLogger(__name__)
 
@@ -53,22 +55,52 @@ def look_once(state: ServerState) -> bool:
         return False
 
 
-def start_command(state: ServerState, arguments: Sequence[str], log_path: Path) -> int:
-    """Starts `mcp-evo ARGUMENTS` on this workspace as a process of its own and returns its pid.
+@dataclass(frozen=True)
+class Child:
+    """A command that goes on by itself."""
 
-    It has its own session and no handle of ours; what it prints goes to `log_path`. Raises RunError, OSError.
+    pid: int
+    started_at: float
+    log: str
+    alive: bool
+
+    def last_words(self, lines: int = 5) -> list[str]:
+        """The end of what it printed."""
+        try:
+            text = Path(self.log).read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return []
+        return [line for line in text.splitlines() if line.strip()][-lines:]
+
+
+def start_child(state: ServerState, arguments: Sequence[str], folder: Path) -> Child:
+    """Starts `mcp-evo ARGUMENTS` on this workspace as a process of its own, noted in `folder`.
+
+    It has its own session and no handle of ours; what it prints goes to `folder/process.log`. Whoever reads the folder
+    later, this server or another, knows it by pid and start time. Raises RunError, OSError.
     """
     from mcp_server.cli.train import WORKER_VARIABLE
+    from skill_bank.files import write_json_atomic
     from trainer.runs import processes
 
-    log_path.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / "process.log"
     environment = processes.child_environment(more=[*state.workspace().config().child_environment, WORKER_VARIABLE])
     command = [sys.executable, "-P", "-m", "mcp_server.cli.main", "--workspace", str(state.root), *arguments]
-    identity, _ = processes.spawn(command, directory=state.root, log_path=log_path, environment=environment)
-    return identity.pid
+    identity, _ = processes.spawn(command, directory=state.root, log_path=log, environment=environment)
+    note = {"pid": identity.pid, "started_at": identity.started_at, "log": str(log), "arguments": list(arguments)}
+    write_json_atomic(folder / CHILD_NOTE, note)
+    return Child(identity.pid, identity.started_at, str(log), True)
 
 
-def child_log(state: ServerState, name: str) -> Path:
-    """Where a detached command logs."""
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    return state.root / "logs" / f"{name}-{stamp}-{os.getpid()}.log"
+def child_of(folder: Path) -> Child | None:
+    """The command that was last started for this folder, and whether it still runs; None: a server started none."""
+    from skill_bank.files import read_json
+    from trainer.runs import processes
+
+    try:
+        note = read_json(folder / CHILD_NOTE)
+    except FileNotFoundError:
+        return None
+    identity = processes.ProcessIdentity(int(note["pid"]), float(note["started_at"]))
+    return Child(identity.pid, identity.started_at, str(note["log"]), processes.is_alive(identity))

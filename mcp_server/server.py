@@ -11,6 +11,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 from mcp.server.mcpserver import MCPServer
+from mcp.server.request_state import RequestStateSecurity
 
 from mcp_server.background import supervise
 from mcp_server.capture import Capture
@@ -22,6 +23,9 @@ SERVER_NAME = "evo"
 
 MAX_INSTRUCTIONS_BYTES = 2048
 """Clients cut instructions and descriptions there."""
+
+QUESTION_TTL_S = 24 * 3600.0
+"""How long a person may take to answer a question."""
 
 INSTRUCTIONS = """\
 mcp-evo trains small tool-using language agents by reinforcement learning (GRPO) on this machine, finds out what held \
@@ -63,6 +67,7 @@ def build_server(workspace: Path | str, *, session: str | None = None) -> MCPSer
         tools=[make_tool(spec) for spec in all_specs()],
         lifespan=_lifespan(state, capture),
         middleware=[capture],
+        request_state_security=RequestStateSecurity.ephemeral(ttl=QUESTION_TTL_S),
         log_level="WARNING",
     )
 

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 SESSION_VARIABLE = "MCP_EVO_SESSION"
 """Names the session that a server's calls belong to, for clients that start the server themselves."""
 
+LAYER_VARIABLE = "MCP_EVO_LAYER"
+"""Fixes the layer of a whole session."""
+
 
 def new_session_id() -> str:
     """`server-20260131-154500-k3f9aa`: sorts by time; two servers started in one second differ."""
@@ -90,6 +93,17 @@ class ServerState:
         from trainer.runs.findings import DEFAULT_THRESHOLDS
 
         return self.home().thresholds() if (self.root / "skills" / "bank.yaml").exists() else DEFAULT_THRESHOLDS
+
+    def acting_layer(self, layer: str) -> str:
+        """The layer that proposes: `layer`, which `$MCP_EVO_LAYER` may forbid. Raises LayerError."""
+        from optimizer.layers import LayerError
+
+        fixed = os.environ.get(LAYER_VARIABLE)
+        if fixed and fixed != layer:
+            raise LayerError(
+                f"this session is fixed to layer {fixed} (${LAYER_VARIABLE}) and may not do what layer {layer} does"
+            )
+        return layer
 
     def command(self, *arguments: str) -> str:
         """A command line that a person can paste into any terminal: executable, absolute workspace, arguments."""

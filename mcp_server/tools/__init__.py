@@ -9,6 +9,13 @@ from mcp_server.tooling import ToolSpec
 
 def all_specs() -> list[ToolSpec]:
     """Every tool, in the order in which the loop uses them."""
-    from mcp_server.tools import monitoring, training
+    from mcp_server.tools import monitoring, patches, rounds, skills, training, trajectories
 
-    return [*training.SPECS, *monitoring.SPECS]
+    return [
+        *training.SPECS,
+        *monitoring.SPECS,
+        *trajectories.SPECS,
+        *skills.SPECS,
+        *patches.SPECS,
+        *rounds.SPECS,
+    ]

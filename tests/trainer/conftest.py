@@ -1,8 +1,12 @@
 """The bundled model, loaded once, and an engine whose model says what a test tells it to."""
 
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 import torch
 
 from trainer.envs import registry
@@ -12,6 +16,9 @@ from trainer.models.load import LoadedModel, load
 from trainer.rollout import engine as engine_module
 from trainer.rollout.engine import RolloutEngine
 from trainer.rollout.types import EpisodeRequest, Limits
+
+
+torch.set_num_threads(1)  # spinning threads of a second test or run on the same cores cost more than they bring
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +35,8 @@ class Script:
         self.vocabulary = loaded.model.config.vocab_size
         end = loaded.tokenizer.eos_token_id
         self.rows = [
-            [t for text in row for t in [*loaded.tokenizer(text, add_special_tokens=False)["input_ids"], end]] for row in turns
+            [t for text in row for t in [*loaded.tokenizer(text, add_special_tokens=False)["input_ids"], end]]
+            for row in turns
         ]
         self.fed: list[list[int]] = [[] for _ in turns]
         self.place = [0] * len(turns)
@@ -49,7 +57,11 @@ class Script:
             token = int(tokens[i])
             self.fed[row].append(token)
             # only a token that the script offered moves it on: environment tokens are fed in between
-            if self.place[row] < len(self.rows[row]) and token == self.rows[row][self.place[row]] and self._speaking(row):
+            if (
+                self.place[row] < len(self.rows[row])
+                and token == self.rows[row][self.place[row]]
+                and self._speaking(row)
+            ):
                 self.place[row] += 1
         return self._logits()
 

@@ -46,7 +46,12 @@ def test_both_backends_play_the_same_episodes(tiny: LoadedModel) -> None:
     finally:
         shared_prefix.install(tiny.model)
     assert [e.completion_ids for e in shared] == [e.completion_ids for e in cached]
-    assert max(abs(a - b) for x, y in zip(shared, cached, strict=True) for a, b in zip(x.logprobs, y.logprobs, strict=True)) < 1e-4
+    assert (
+        max(
+            abs(a - b) for x, y in zip(shared, cached, strict=True) for a, b in zip(x.logprobs, y.logprobs, strict=True)
+        )
+        < 1e-4
+    )
 
 
 def test_an_episode_depends_on_its_key_not_on_its_batch(tiny: LoadedModel) -> None:

@@ -140,7 +140,8 @@ class Observes(Base):
 
 
 @pytest.mark.parametrize(
-    ("environment", "words"), [(BreaksAtReset, "reset: KeyError"), (BreaksAtReward, "get_reward: ValueError: the reward is nan")]
+    ("environment", "words"),
+    [(BreaksAtReset, "reset: KeyError"), (BreaksAtReward, "get_reward: ValueError: the reward is nan")],
 )
 def test_a_broken_environment_costs_its_own_episode_and_is_no_evidence(scripted, environment: type, words: str) -> None:
     (episode,), _ = scripted([["done"]], EnvironmentSpec.of("x", environment))
@@ -154,7 +155,9 @@ def test_a_broken_environment_costs_its_own_episode_and_is_no_evidence(scripted,
 
 def test_a_tool_that_hangs_ends_the_episode(scripted) -> None:
     began = time.monotonic()
-    (episode,), _ = scripted([[call("calculate", expression="1")]], EnvironmentSpec.of("x", Hangs), Limits(tool_timeout_s=0.2))
+    (episode,), _ = scripted(
+        [[call("calculate", expression="1")]], EnvironmentSpec.of("x", Hangs), Limits(tool_timeout_s=0.2)
+    )
     assert episode.stop_reason is StopReason.TOOL_TIMEOUT
     assert time.monotonic() - began < 4
 

@@ -22,7 +22,9 @@ def test_the_shipped_environments_are_registered() -> None:
 
 
 def test_unknown_environment_lists_what_is_allowed() -> None:
-    with pytest.raises(EnvironmentFault, match=r"unknown environment 'calculater'.*calculator.*Did you mean calculator"):
+    with pytest.raises(
+        EnvironmentFault, match=r"unknown environment 'calculater'.*calculator.*Did you mean calculator"
+    ):
         registry.load("calculater")
 
 
@@ -89,7 +91,13 @@ def test_lookup_chain_by_hand() -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("2 + 3 * 4", 14), ("(2 + 3) * 4", 20), ("-7 - -2", -5), ("1 / 4", Fraction(1, 4)), ("0.1 + 0.2", Fraction(3, 10))],
+    [
+        ("2 + 3 * 4", 14),
+        ("(2 + 3) * 4", 20),
+        ("-7 - -2", -5),
+        ("1 / 4", Fraction(1, 4)),
+        ("0.1 + 0.2", Fraction(3, 10)),
+    ],
 )
 def test_arithmetic(text: str, value: int | Fraction) -> None:
     assert evaluate(text) == value

@@ -86,4 +86,6 @@ def test_errors_say_what_is_wrong() -> None:
     assert parse_hermes('<tool_call>{"name": "a"').errors == ["<tool_call> was not closed with </tool_call>"]
     assert parse_hermes("hello").attempted is False
     assert parse_hermes("oops</tool_call>").attempted is True
-    assert parse_hermes('<tool_call>{"name": "f", "arguments": "{\\"a\\": 1}"}</tool_call>').calls[0].arguments == {"a": 1}
+    assert parse_hermes('<tool_call>{"name": "f", "arguments": "{\\"a\\": 1}"}</tool_call>').calls[0].arguments == {
+        "a": 1
+    }

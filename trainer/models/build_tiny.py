@@ -8,10 +8,13 @@ little.
 """
 
 import argparse
+import os
 import random
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -46,8 +49,8 @@ class Phase:
 PHASES = (
     Phase("format", 450, 32, 3e-3, header=False, operator_weight=5.0),
     Phase("header", 250, 32, 2e-3, header=True, operator_weight=3.0),
-    Phase("exact", 800, 32, 2e-3, header=True, operator_weight=2.0),
-    Phase("imperfect", 150, 32, 5e-4, header=True, faults=Faults(wrong_operator=0.50, no_finish=0.18, wrong_hop=0.35)),
+    Phase("exact", 1800, 32, 2e-3, header=True, operator_weight=2.0),
+    Phase("imperfect", 150, 32, 5e-4, header=True, faults=Faults(wrong_operator=0.58, no_finish=0.22, wrong_hop=0.35)),
 )
 
 

@@ -1,0 +1,182 @@
+"""The trainer against TRL's own pass, its invariances, its guard, and the phases that add up."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from trainer.config import TrainingConfig
+from trainer.envs import registry
+from trainer.evaluate import limits_of
+from trainer.grpo import AgentGRPO, NonFinite
+from trainer.models import shared_prefix
+from trainer.models.catalog import resolve_model
+from trainer.models.load import load
+from trainer.rollout.engine import RolloutEngine
+from trainer.tasks import build_tasks
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore:You are using 'rollout_func'")
+
+SMALL = {
+    "problems": 8,
+    "batch_size": 2,
+    "num_generations": 4,
+    "max_steps": 2,
+    "test_problems": 8,
+    "validation_problems": 8,
+}
+
+
+class Recorder:
+    """What a run says."""
+
+    def __init__(self) -> None:
+        self.lines: list[dict[str, Any]] = []
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.episodes: list[list[Any]] = []
+
+
+def make(tmp_path: Path, **more: Any) -> tuple[AgentGRPO, Recorder]:
+    config = TrainingConfig.model_validate(SMALL | more)
+    torch.manual_seed(0)
+    loaded = load(resolve_model("tiny"), "cpu", "float32")
+    spec = registry.load(config.env)
+    record = Recorder()
+    trainer = AgentGRPO(
+        config,
+        loaded,
+        build_tasks(config, spec, tmp_path),
+        RolloutEngine(loaded.model, loaded.tokenizer, spec, limits_of(config), seed=config.seed),
+        tmp_path,
+        on_episodes=lambda step, episodes: record.episodes.append(episodes),
+        on_step=record.lines.append,
+        on_event=lambda kind, **fields: record.events.append((kind, fields)),
+        after_step=lambda step: None,
+    )
+    return trainer, record
+
+
+def weights(trainer: AgentGRPO) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
+
+
+def test_one_step_equals_trls_plain_pass(tmp_path: Path) -> None:
+    """Same episodes through our packed pass and through TRL's own: same loss, gradient norm and weights."""
+    results = []
+    for packed in (True, False):
+        trainer, record = make(tmp_path, max_steps=1, batch_size=4)
+        if not packed:
+            trainer._shared_prefix = False
+        trainer.train()
+        results.append((record.lines[0], weights(trainer)))
+    (ours, a), (trl, b) = results
+    assert ours["trained_tokens"] == trl["trained_tokens"] > 0
+    assert ours["loss"] == pytest.approx(trl["loss"], abs=1e-5)
+    assert ours["grad_norm"] == pytest.approx(trl["grad_norm"], rel=1e-3)
+    # Adam divides by the gradient's own size, so tiny gradients may differ; the weights must agree all the same
+    assert (a - b).norm() < 1e-3 * a.norm()
+    assert (a - b).abs().mean() < 1e-6
+
+
+def test_packed_log_probabilities_equal_trls(tmp_path: Path) -> None:
+    trainer, _ = make(tmp_path, temperature=0.7)
+    prompts = torch.randint(10, 500, (2, 30)).repeat_interleave(4, 0)
+    completions = torch.randint(10, 500, (8, 20))
+    lengths = torch.tensor([20, 3, 7, 1, 12, 20, 5, 9])
+    mask = (torch.arange(20) < lengths[:, None]).long()
+    left = (torch.arange(30) >= torch.tensor([0] * 4 + [11] * 4)[:, None]).long()
+    ids, attention = torch.cat([prompts, completions], 1), torch.cat([left, mask], 1)
+    with torch.no_grad():
+        packed = trainer._get_per_token_logps_and_entropies(trainer.model, ids, attention, 20, compute_entropy=True)
+        trainer._shared_prefix = False
+        plain = trainer._get_per_token_logps_and_entropies(trainer.model, ids, attention, 20, compute_entropy=True)
+    assert packed[1] is not None
+    assert plain[1] is not None
+    assert ((packed[0] - plain[0]).abs() * mask).max() < 1e-4
+    assert ((packed[1] - plain[1]).abs() * mask).max() < 1e-4
+
+
+def test_masked_tokens_do_not_change_the_loss(tmp_path: Path) -> None:
+    """Environment tokens are context: their own log-probabilities never reach the loss."""
+    trainer, _ = make(tmp_path)
+    prompt = torch.randint(10, 500, (1, 12)).repeat(4, 1)
+    completion = torch.randint(10, 500, (4, 10))
+    tool_mask = torch.ones(4, 10, dtype=torch.long)
+    tool_mask[:, 4:7] = 0
+    inputs = {
+        "prompt_ids": prompt,
+        "prompt_mask": torch.ones_like(prompt),
+        "completion_ids": completion,
+        "completion_mask": torch.ones(4, 10, dtype=torch.long),
+        "tool_mask": tool_mask,
+        "advantages": torch.tensor([1.0, -1.0, 0.5, -0.5]),
+        "num_items_in_batch": tool_mask.sum(),
+        "old_per_token_logps": torch.full((4, 10), -3.0),
+    }
+    trainer.current_gradient_accumulation_steps = 1
+    loss = trainer._compute_loss(trainer.model, dict(inputs))
+    changed = inputs["old_per_token_logps"].clone()
+    changed[:, 4:7] = -9.0
+    assert torch.equal(loss, trainer._compute_loss(trainer.model, dict(inputs, old_per_token_logps=changed)))
+    changed[:, 7] = -9.0
+    assert not torch.equal(loss, trainer._compute_loss(trainer.model, dict(inputs, old_per_token_logps=changed)))
+
+
+def test_a_group_without_variance_is_not_trained_on(tmp_path: Path) -> None:
+    """With a cap that no episode survives, every reward is 0: no forward pass is spent and nothing moves."""
+    trainer, record = make(tmp_path, max_completion_tokens=8)
+    before = weights(trainer).clone()
+    trainer.train()
+    assert [line["reward_mean"] for line in record.lines] == [0.0, 0.0]
+    assert [line["trained_tokens"] for line in record.lines] == [0, 0]
+    assert all(line["frac_zero_variance"] == 1.0 and line["update_skipped"] for line in record.lines)
+    assert torch.equal(before, weights(trainer))
+
+
+def test_the_phases_add_up_to_the_step(tmp_path: Path) -> None:
+    trainer, record = make(tmp_path)
+    trainer.train()
+    for line in record.lines:
+        assert sum(line["seconds"].values()) == pytest.approx(line["time_s"], abs=2e-3)
+        assert set(line["seconds"]) == {"generate", "environment", "logprob", "update", "other"}
+
+
+def test_same_seed_same_run_and_other_seed_another(tmp_path: Path) -> None:
+    runs = []
+    for seed in (1, 1, 2):
+        trainer, record = make(tmp_path, seed=seed)
+        trainer.train()
+        runs.append((weights(trainer), [e.completion_ids for step in record.episodes for e in step]))
+    assert torch.equal(runs[0][0], runs[1][0])
+    assert runs[0][1] == runs[1][1]
+    assert runs[0][1] != runs[2][1]
+
+
+def test_two_configurations_meet_the_same_problems_with_the_same_noise(tmp_path: Path) -> None:
+    """Common random numbers: at the first step, before the weights part, the learning rate changes nothing."""
+    a, b = (make(tmp_path, learning_rate=rate, max_steps=1) for rate in (1e-5, 1e-3))
+    for trainer, _ in (a, b):
+        trainer.train()
+    first, second = a[1].episodes[0], b[1].episodes[0]
+    assert [e.completion_ids for e in first] == [e.completion_ids for e in second]
+
+
+def test_a_gradient_that_is_not_finite_never_reaches_the_weights(tmp_path: Path) -> None:
+    trainer, record = make(tmp_path, batch_size=4)
+    before = weights(trainer).clone()
+    original = trainer._compute_loss
+    trainer._compute_loss = lambda model, inputs: original(model, inputs) * math.nan  # type: ignore[method-assign]
+    with pytest.raises(NonFinite, match="not finite in two updates in a row"):
+        trainer.train()
+    assert torch.equal(before, weights(trainer))
+    assert [kind for kind, _ in record.events] == ["nonfinite", "nonfinite"]
+
+
+def test_the_layout_is_not_left_on_for_models_that_do_not_support_it(tmp_path: Path) -> None:
+    loaded = load(resolve_model("tiny"), "cpu", "float32")
+    assert loaded.shared_prefix
+    assert shared_prefix.supported(loaded.model)
+    loaded.model.config.layer_types = ["sliding_attention"] * 4
+    assert not shared_prefix.supported(loaded.model)
