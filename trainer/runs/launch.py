@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from skill_bank.files import read_json
 from trainer.models.catalog import resolve_model
 from trainer.runs import processes, supervise
 from trainer.runs.processes import ProcessIdentity
@@ -35,10 +34,10 @@ class LocalLauncher:
 
     def start(self, directory: RunDirectory, workspace: Workspace) -> ProcessIdentity:
         """Starts the worker of one run. Raises RunError, ConfigError, OSError."""
-        config = read_json(directory.config_path)
-        needs_network = resolve_model(str(config.get("model", ""))).needs_network
+        config = directory.read_config()
+        needs_network = resolve_model(config.model).needs_network
         environment = processes.child_environment(
-            more=workspace.config().child_environment, tokens=needs_network, threads=config.get("threads")
+            more=workspace.config().child_environment, tokens=needs_network, threads=config.threads
         )
         identity, _ = processes.spawn(
             [*(self.command or processes.worker_command()), str(directory.path)],
