@@ -40,12 +40,17 @@ class Answer(BaseModel):
 
 
 def answer(text: str, data: Answer) -> CallToolResult:
-    """The result of a tool: `text` (one line) and `data`, values that are None left out."""
+    """The result of a tool: `text` (one line) and `data`, values that are as by default left out."""
     line = " ".join(text.split())
     return CallToolResult(
         content=[TextContent(type="text", text=f"{line} Next: {next_text(data.next)}")],
-        structured_content=data.model_dump(mode="json", exclude_none=True),
+        structured_content=compact(data),
     )
+
+
+def compact(data: Answer) -> dict[str, Any]:
+    """The data as JSON, without what is as by default: an empty list or an absent number costs nothing."""
+    return data.model_dump(mode="json", exclude_defaults=True)
 
 
 def next_text(step: Next) -> str:

@@ -53,9 +53,9 @@ class MonitorAnswer(Answer):
     state: str
     step: int = Field(description="Pass it as since_step next time.")
     planned_steps: int | None = None
-    steps: list[Step] = Field(default_factory=list)
+    steps: list[Step]
     omitted: int = Field(0, description="New steps left out of `steps`, evenly.")
-    alerts: list[Alert] = Field(default_factory=list)
+    alerts: list[Alert]
     waiting_for: list[str] = Field(default_factory=list, description="Runs that a queued one waits for.")
     seconds_per_step: float | None = None
     seconds_left: float | None = Field(None, description="To its last step, at most.")

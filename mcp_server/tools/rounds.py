@@ -1,0 +1,221 @@
+"""Tools for improvement rounds: start them, see how they stand."""
+
+from typing import Annotated, Any, Literal
+
+import anyio.to_thread
+from mcp_types import CallToolResult
+from pydantic import Field
+
+from mcp_server.answers import Answer, Next, Part, answer, clip
+from mcp_server.approvals import verdict_text
+from mcp_server.evolving import EvolutionView, Standing, resume_evolution, standing, start_evolution
+from mcp_server.state import ServerState
+from mcp_server.tooling import ToolSpec
+from mcp_server.tools.training import EvoContext, state_of
+
+MAX_ROUNDS_SHOWN = 6
+
+
+class PatchView(Part):
+    """A patch at a glance."""
+
+    patch_id: str
+    stage: str
+    description: str | None = None
+    verdict: str | None = None
+    reason: str | None = None
+    effect: float | None = None
+    ci95: tuple[float, float] | None = None
+    pairs: int | None = None
+    trial_id: str | None = None
+
+
+class RoundView(Part):
+    """A round: run, test success, what was found, tried and promoted."""
+
+    round: int
+    state: str
+    skill_version: str | None = None
+    run_id: str
+    before: dict[str, Any] | None = None
+    after: dict[str, Any] | None = None
+    findings: list[str] = Field(default_factory=list)
+    lever: str | None = None
+    patch_id: str | None = Field(None, description="The promoted patch.")
+    verdict: str | None = None
+    version_after: str | None = None
+    patches: list[PatchView] = Field(default_factory=list)
+    note: str | None = None
+
+
+class RoundsAnswer(Answer):
+    """Rounds of one evolution, and everything that is open."""
+
+    evolution: str | None = None
+    state: str = Field(description="running, awaiting_approval, interrupted, complete or none")
+    request: str | None = None
+    rounds_wanted: int | None = None
+    rounds: list[RoundView] = Field(default_factory=list)
+    omitted: int = Field(0, description="Earlier rounds left out.")
+    waiting: list[PatchView] = Field(default_factory=list, description="Patches that wait for a person.")
+    open: list[PatchView] = Field(default_factory=list, description="Patches staged or tried without a decision.")
+    patches: dict[str, int] = Field(default_factory=dict, description="Patches by stage.")
+    active_runs: list[str] = Field(default_factory=list)
+    evolutions: list[str] = Field(default_factory=list)
+    approve_command: str | None = Field(None, description="For a person, in a terminal of their own.")
+    check_again_s: int | None = None
+    log: list[str] = Field(default_factory=list, description="Last words of a process that ended early.")
+
+
+async def round_status(
+    ctx: EvoContext,
+    evolution: Annotated[str | None, Field(description="Left out: the latest.")] = None,
+) -> Annotated[CallToolResult, RoundsAnswer]:
+    """Use to see where everything stands, after a pause or before going on: rounds with run, skill version, test
+    success before and after, patches with verdict and effect, what waits for a person, runs that are active, and the
+    next step."""
+    state = state_of(ctx)
+    found = await anyio.to_thread.run_sync(standing, state, evolution)
+    return answer(_standing_text(found), _rounds_answer(state, found))
+
+
+async def evolve(
+    ctx: EvoContext,
+    request: Annotated[str | None, Field(description="What to train, as for start_training; needed to start.")] = None,
+    rounds: Annotated[int, Field(ge=1, le=100)] = 2,
+    profile: Annotated[str | None, Field(description="'original' begins from the plain base.")] = None,
+    plan: Annotated[Literal["quick", "default"] | None, Field(description="Trial plan; left out: by policy.")] = None,
+    resume: Annotated[str | None, Field(description="Evolution to take up again after a decision or a crash.")] = None,
+) -> Annotated[CallToolResult, RoundsAnswer]:
+    """Use to improve the training skills by themselves: each round trains, analyses, proposes a patch, tries it and
+    stops where a person has to approve. Runs in a process of its own and answers at once; follow it with round_status.
+    After the person decided, call it again with resume."""
+    from optimizer.round_types import RoundError
+
+    state = state_of(ctx)
+    if resume is not None:
+        view = await anyio.to_thread.run_sync(resume_evolution, state, resume)
+    elif request is not None and request.strip():
+        view = await anyio.to_thread.run_sync(start_evolution, state, request, rounds, profile, plan)
+    else:
+        raise RoundError("evolve needs a request (what to train), or resume with the id of an evolution")
+    found = await anyio.to_thread.run_sync(standing, state, view.evolution)
+    return answer(_standing_text(found), _rounds_answer(state, found))
+
+
+def _state_word(view: EvolutionView | None) -> str:
+    if view is None:
+        return "none"
+    if view.running:
+        return "running"
+    if view.complete:
+        return "complete"
+    return "awaiting_approval" if view.awaiting is not None else "interrupted"
+
+
+def _standing_text(found: Standing) -> str:
+    view = found.evolution
+    parts = []
+    if view is None:
+        parts.append("No rounds yet.")
+    else:
+        word = _state_word(view).replace("_", " ")
+        parts.append(f"Evolution {view.evolution} {word}: round {len(view.rounds)} of {view.rounds_wanted}.")
+    if found.waiting:
+        first = found.waiting[0]
+        parts.append(f"{len(found.waiting)} patch(es) wait for a person, first {first.patch_id}: {verdict_text(first)}")
+    if found.active_runs:
+        parts.append(f"Active runs: {', '.join(found.active_runs[:3])}.")
+    return " ".join(parts)
+
+
+def _rounds_answer(state: ServerState, found: Standing) -> RoundsAnswer:
+    view = found.evolution
+    documents = [] if view is None else list(view.documents)
+    running = view is not None and view.running
+    command = state.command("approve", found.waiting[0].patch_id) if found.waiting else None
+    interrupted = view is not None and not running and not view.complete and view.awaiting is None
+    return RoundsAnswer(
+        evolution=None if view is None else view.evolution,
+        state=_state_word(view),
+        request=None if view is None else clip(view.request, 300),
+        rounds_wanted=None if view is None else view.rounds_wanted,
+        rounds=[_round_view(one) for one in documents[-MAX_ROUNDS_SHOWN:]],
+        omitted=max(0, len(documents) - MAX_ROUNDS_SHOWN),
+        waiting=[_patch_view(one) for one in found.waiting[:10]],
+        open=[_patch_view(one) for one in found.open_patches[-10:]],
+        patches=found.counts,
+        active_runs=list(found.active_runs[:10]),
+        evolutions=list(found.evolutions[-10:]),
+        approve_command=command,
+        check_again_s=15 if running else None,
+        log=view.child.last_words() if interrupted and view is not None and view.child is not None else [],
+        next=_after_status(found),
+    )
+
+
+def _round_view(document: dict[str, Any]) -> RoundView:
+    evals = document["eval"]
+    return RoundView(
+        round=document["round"],
+        state=document["state"],
+        skill_version=document["skill_version"],
+        run_id=document["run_id"],
+        before=_short_eval(evals["before"]),
+        after=_short_eval(evals["after"]),
+        findings=document["findings"][:5],
+        lever=document["lever"],
+        patch_id=document["patch_id"],
+        verdict=document["verdict"],
+        version_after=document["version_after"],
+        patches=[PatchView(**{key: one.get(key) for key in PatchView.model_fields}) for one in document["patches"]],
+        note=None if document["note"] is None else clip(document["note"], 400),
+    )
+
+
+def _short_eval(found: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if found is None else {key: found[key] for key in ("metric", "split", "n", "mean", "ci95")}
+
+
+def _patch_view(record: Any) -> PatchView:
+    return PatchView(
+        patch_id=record.patch_id,
+        stage=str(record.stage),
+        description=clip(record.description, 200),
+        verdict=record.verdict,
+        reason=(record.model_extra or {}).get("reason"),
+        effect=record.effect,
+        ci95=record.ci95,
+        pairs=record.pairs,
+        trial_id=record.trials[-1] if record.trials else None,
+    )
+
+
+def _after_status(found: Standing) -> Next:
+    view = found.evolution
+    if found.waiting:
+        patch = {"patch_id": found.waiting[0].patch_id}
+        return Next(say="A person has to decide.", tool="review_patch", arguments=patch)
+    if view is not None and view.running:
+        if found.active_runs:
+            watch = {"run_id": found.active_runs[0], "wait_s": 30}
+            return Next(say="Watch its run.", tool="monitor_run", arguments=watch)
+        return Next(say="Look again after check_again_s.", tool="round_status", arguments={"evolution": view.evolution})
+    if view is not None and not view.complete:
+        return Next(say="Take it up again.", tool="evolve", arguments={"resume": view.evolution})
+    if found.active_runs:
+        return Next(say="Watch the active run.", tool="monitor_run", arguments={"run_id": found.active_runs[0]})
+    if found.open_patches:
+        patch = {"patch_id": found.open_patches[-1].patch_id}
+        return Next(say="Go on with the newest open patch.", tool="try_patch", arguments=patch)
+    return Next(
+        say="Train, or let rounds run by themselves with evolve.", tool="load_skill", arguments={"skill": "rllm-train"}
+    )
+
+
+_SEE_STATUS = Next(say="See rounds and evolutions.", tool="round_status")
+
+SPECS = [
+    ToolSpec(round_status, title="Show where things stand", read_only=True, help_with=_SEE_STATUS),
+    ToolSpec(evolve, title="Evolve the training skills", open_world=True, help_with=_SEE_STATUS),
+]

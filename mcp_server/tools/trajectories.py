@@ -1,0 +1,175 @@
+"""Tools that turn recorded tool calls into segments and findings."""
+
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import anyio.to_thread
+from mcp_types import CallToolResult
+from pydantic import Field
+
+from mcp_server.answers import Answer, Next, Part, answer
+from mcp_server.evidence import SessionSegments, analyse_layer, segment
+from mcp_server.tooling import ToolSpec
+from mcp_server.tools.monitoring import FindingView, finding_view
+from mcp_server.tools.training import EvoContext, state_of
+
+if TYPE_CHECKING:
+    from optimizer.segment.types import Segment
+
+Session = Annotated[str | None, Field(description="Session id, or its unambiguous beginning; left out: see above.")]
+
+
+class SegmentView(Part):
+    """Calls that belong together."""
+
+    id: str
+    session: str
+    layer: str
+    skill: str | None = None
+    agent: str | None = None
+    first_line: int
+    last_line: int
+    calls: int
+    failed: int
+    outcome: str
+    runs: list[str] = Field(default_factory=list)
+
+
+class SessionView(Part):
+    """A recorded session."""
+
+    session: str
+    events: int
+    bad_lines: int
+    segments: int
+
+
+class SegmentsAnswer(Answer):
+    """Sessions and their segments, the newest last."""
+
+    sessions: list[SessionView]
+    layers: dict[str, int] = Field(description="Segments by layer.")
+    skills: dict[str, int] = Field(description="Segments by skill in force.")
+    outcomes: dict[str, int] = Field(description="Segments by outcome: ok, failed, unknown.")
+    segments: list[SegmentView] = Field(description="The newest ones.")
+    total: int
+
+
+async def segment_trajectories(
+    ctx: EvoContext,
+    session: Session = None,
+    limit: Annotated[int, Field(ge=1, le=100, description="Segments shown.")] = 20,
+) -> Annotated[CallToolResult, SegmentsAnswer]:
+    """Use after training sessions, before analyze_trajectories: cuts the recorded tool calls into segments by the skill
+    that was in force, with layer and structured outcome. Without session: all sessions. Reads only what is new, so it
+    can be called again at any time."""
+    found = await anyio.to_thread.run_sync(segment, state_of(ctx), session)
+    segments = [one for each in found for one in each.segments]
+    data = SegmentsAnswer(
+        sessions=[_session_view(one) for one in found[-20:]],
+        layers=dict(Counter(one.layer for one in segments)),
+        skills=dict(Counter(one.skill for one in segments if one.skill is not None)),
+        outcomes=dict(Counter(one.outcome for one in segments)),
+        segments=[_segment_view(one) for one in segments[-limit:]],
+        total=len(segments),
+        next=_after_segments(found),
+    )
+    return answer(f"{len(segments)} segments in {len(found)} session(s): {_counts(data.layers)}.", data)
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "none"
+
+
+def _session_view(one: SessionSegments) -> SessionView:
+    return SessionView(session=one.session, events=one.events, bad_lines=one.bad_lines, segments=len(one.segments))
+
+
+def _segment_view(one: "Segment") -> SegmentView:
+    return SegmentView(
+        id=one.id,
+        session=one.session,
+        layer=one.layer,
+        skill=one.skill,
+        agent=None if one.agent == "main" else one.agent,
+        first_line=one.first_line,
+        last_line=one.last_line,
+        calls=one.tool_calls,
+        failed=len(one.failed),
+        outcome=one.outcome,
+        runs=one.runs[:5],
+    )
+
+
+def _after_segments(found: list[SessionSegments]) -> Next:
+    for layer in ("rllm", "traj"):
+        named = next((one for one in reversed(found) if any(each.layer == layer for each in one.segments)), None)
+        if named is not None:
+            arguments = {"session": named.session, "layer": layer}
+            return Next(say=f"Analyse the work of layer {layer}.", tool="analyze_trajectories", arguments=arguments)
+    return Next(
+        say="No session worked by a skill of ours, so nothing is tied to one; open a skill before the next training.",
+        tool="load_skill",
+        arguments={"skill": "rllm-train"},
+    )
+
+
+class TrajectoryAnswer(Answer):
+    """Findings about the agent's work and about the runs it launched."""
+
+    session: str
+    layer: str
+    segments: int
+    tool_calls: int
+    runs: list[str]
+    findings: list[FindingView] = Field(description="The surest first.")
+    total: int
+    report_id: str
+    report: str = Field(description="Markdown file with everything.")
+
+
+async def analyze_trajectories(
+    ctx: EvoContext,
+    session: Session = None,
+    layer: Annotated[
+        Literal["rllm", "traj"], Field(description="rllm: how agents trained. traj: how optimisers worked.")
+    ] = "rllm",
+    limit: Annotated[int, Field(ge=1, le=50, description="Findings shown.")] = 10,
+) -> Annotated[CallToolResult, TrajectoryAnswer]:
+    """Use after segment_trajectories to find out what in the skills of a layer held the agent back: failing and
+    repeated calls, and what the runs of the session show, each finding with its evidence (session and line, or run and
+    step). Without session: the newest one that worked by skills of the layer."""
+    found = await anyio.to_thread.run_sync(analyse_layer, state_of(ctx), session, layer)
+    views = [finding_view(one) for one in found.report.findings]
+    movable = next((one for one in views if one.lever is not None and one.blocked is None), None)
+    if movable is not None:
+        step = Next(say="Turn the finding into a patch.", tool="propose_patch", arguments={"finding": movable.id})
+    else:
+        step = Next(
+            say="No finding has a lever: write a patch of a section where the evidence asks for one, or train on.",
+            tool="skill_status",
+            arguments={"group": layer},
+        )
+    report = found.report
+    data = TrajectoryAnswer(
+        session=report.sessions[0],
+        layer=report.layer,
+        segments=report.segments,
+        tool_calls=report.tool_calls,
+        runs=report.runs,
+        findings=views[:limit],
+        total=len(views),
+        report_id=report.report_id,
+        report=str(found.path.with_suffix(".md")),
+        next=step,
+    )
+    first = f" The surest: {views[0].what}" if views else ""
+    return answer(f"{len(views)} finding(s) in {report.segments} segments of layer {layer}.{first}", data)
+
+
+_SEGMENT_FIRST = Next(say="See which sessions there are.", tool="segment_trajectories")
+
+SPECS = [
+    ToolSpec(segment_trajectories, title="Cut trajectories into segments", idempotent=True, help_with=_SEGMENT_FIRST),
+    ToolSpec(analyze_trajectories, title="Analyse trajectories", idempotent=True, help_with=_SEGMENT_FIRST),
+]
