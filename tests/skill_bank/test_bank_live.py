@@ -90,6 +90,19 @@ def test_activation_makes_a_version_and_nothing_outside_the_scope_changes(bank: 
     assert [one.number for one in bank.history("t")] == [1]
 
 
+def test_activation_can_be_repeated_and_finishes_what_was_interrupted(bank: SkillBank) -> None:
+    bank.add_patch(small_patch(bank))
+    bank.activate("s", "001-lr")
+    after = tree(bank.compiled_folder("s"))
+    assert bank.activate("s", "001-lr").written == ()
+    assert len(bank.history("s")) == 2
+    # As if a kill had fallen between the manifest and the compile:
+    (bank.compiled_folder("s") / "SKILL.md").write_text("old")
+    assert bank.activate("s", "001-lr").written == ("s",)
+    assert tree(bank.compiled_folder("s")) == after
+    assert len(bank.history("s")) == 2
+
+
 def test_rollback_is_exact_and_a_version_of_its_own(bank: SkillBank) -> None:
     outputs = {1: tree(bank.compiled_folder("s"))}
     bank.add_patch(small_patch(bank))

@@ -1,5 +1,6 @@
 """The bank that comes with the package: valid, consistent with the code that reads it, and usable from a seed."""
 
+import inspect
 import re
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from pydantic import ValidationError
 from skill_bank_builder import tree
 from skills_ref.validator import validate
 
+from mcp_server.tools import all_specs
 from skill_bank.bank import SHIPPED, SkillBank
 from skill_bank.policy import CompiledPolicy
 from skill_bank.schema import Kind
@@ -29,23 +31,8 @@ SKILLS = {
     ),
     "meta": ("meta-loop",),
 }
-TOOLS = {
-    "start_training",
-    "monitor_run",
-    "stop_run",
-    "list_runs",
-    "analyze_run",
-    "segment_trajectories",
-    "analyze_trajectories",
-    "load_skill",
-    "skill_status",
-    "propose_patch",
-    "try_patch",
-    "review_patch",
-    "compile_skills",
-    "round_status",
-    "evolve",
-}
+TOOLS = {spec.function.__name__: set(inspect.signature(spec.function).parameters) for spec in all_specs()}
+"""Tool of the server → its arguments."""
 TINY = {
     "params": 1_000_000,
     "model": "tiny",
@@ -85,8 +72,12 @@ def test_each_skill_is_valid_by_the_agent_skills_specification(out: Path, skill:
 @pytest.mark.parametrize("skill", [name for names in SKILLS.values() for name in names])
 def test_each_skill_names_only_tools_and_skills_that_exist(out: Path, skill: str) -> None:
     text = (out / skill / "SKILL.md").read_text(encoding="utf-8")
-    called = set(re.findall(r"\b([a-z]+(?:_[a-z]+)+)\(|\bevolve\(", text)) - {""}
-    assert called <= TOOLS, called - TOOLS
+    calls = re.findall(r"\b([a-z]+(?:_[a-z]+)+|evolve)\(([^()]*)\)", text)
+    assert any(tool in text for tool in TOOLS)
+    for tool, arguments in calls:
+        assert tool in TOOLS
+        given = set(re.findall(r"(?:^|, ?)([a-z_]+)=", arguments))
+        assert given <= TOOLS[tool], f"{tool}: {given - TOOLS[tool]}"
     named = set(re.findall(r"\b(?:rllm|traj|meta)-[a-z]+(?:-[a-z]+)*\b", text))
     assert named <= {name for names in SKILLS.values() for name in names}
 
