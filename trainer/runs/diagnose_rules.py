@@ -1,6 +1,11 @@
 """The rules of `trainer.runs.diagnose`, in the order in which they explain one another."""
 
+import math
+
 from trainer.runs.findings import Evidence, Finding, FindingKind, Rule, clamp, rates_text
+
+NEARLY_NOTHING = 0.2
+"""Share of the best reward that is left after a collapse beyond doubt."""
 
 
 def failed(evidence: Evidence) -> Finding | None:
@@ -86,20 +91,24 @@ def parser_never_matches(evidence: Evidence) -> Finding | None:
 def learning_rate_too_high(evidence: Evidence) -> Finding | None:
     """The best reward is lost, test success fell, or the policy froze without a gain."""
     series, limits = evidence.series, evidence.thresholds
-    first, last = series.early("reward_mean"), series.late("reward_mean")
-    peak = series.peak("reward_mean")
+    window = max(3, series.steps // 5)
+    first, last = series.early("reward_mean"), series.late("reward_mean", window)
+    peak = series.peak("reward_mean", window)
     if first is None or last is None or peak is None:
         return None
     best_step, best = peak
     if first > best:
-        best_step, best = 1, first
+        best_step, best = min(3, series.steps), first
     rate = evidence.config.learning_rate
     entropy_first, entropy_last = series.early("entropy"), series.late("entropy")
     reasons = []
     strength = 0.0
-    if best >= limits.collapse_peak and best - last >= limits.collapse_drop * best and series.steps >= 3:
-        reasons.append(f"reward fell from {best:.2f} (step {best_step}) to {last:.2f} (last steps)")
-        strength = (best - last) / best
+    drop = best - last
+    # the mean of a few steps of a few problems jumps by itself: either nearly all is gone, or more than noise explains
+    real = last <= NEARLY_NOTHING * best or drop > 4 * series.noise("reward_mean") * math.sqrt(2 / window)
+    if best >= limits.collapse_peak and drop >= limits.collapse_drop * best and real and series.steps >= 3:
+        reasons.append(f"reward fell from {best:.2f} (around step {best_step}) to {last:.2f} (last {window} steps)")
+        strength = drop / best
     gain = evidence.gain
     if gain is not None and gain[2] < 0:
         reasons.append(rates_text(evidence).replace("test success", "test success fell,"))
