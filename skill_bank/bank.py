@@ -17,40 +17,21 @@ from skill_bank.manifest import edit_status, render_manifest, render_patch
 from skill_bank.markdown import parse_patch
 from skill_bank.policy import CompiledPolicy, ResolvedPolicy
 from skill_bank.swap import replace_folder
-from skill_bank.types import BankError, BuiltSkill, Patch, PatchAction, PatchStatus, Problem, SkillSource
+from skill_bank.types import (
+    BankError,
+    BuiltSkill,
+    Patch,
+    PatchAction,
+    PatchStatus,
+    PatchText,
+    Problem,
+    SkillInfo,
+    SkillSource,
+)
 from skill_bank.versions import VersionRecord
 
 SHIPPED = Path(__file__).parent / "bank"
 """The bank that comes with the package."""
-
-
-@dataclass(frozen=True)
-class PatchText:
-    """A patch that is not in the bank (yet): the whole file's text."""
-
-    skill: str
-    id: str
-    text: str
-
-
-@dataclass(frozen=True)
-class SkillInfo:
-    """A skill at a glance."""
-
-    name: str
-    group: str
-    description: str
-    children: tuple[str, ...]
-    active: tuple[str, ...]
-    patches: Mapping[str, str]
-    """Patch → status."""
-    profiles: tuple[str, ...]
-    has_policy: bool
-    version: int | None
-    digest: str | None
-    stale: bool
-    """The sources changed since they were compiled."""
-    problems: tuple[Problem, ...]
 
 
 @dataclass(frozen=True)

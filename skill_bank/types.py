@@ -193,3 +193,32 @@ class BuiltSkill:
     """SHA-256 over the names and contents of `files`, in hex."""
     origins: tuple[Origin | None, ...]
     """Where each line of SKILL.md was written; None: a blank line that separates."""
+
+
+@dataclass(frozen=True)
+class PatchText:
+    """A patch that is not in the bank (yet): the whole file's text."""
+
+    skill: str
+    id: str
+    text: str
+
+
+@dataclass(frozen=True)
+class SkillInfo:
+    """A skill at a glance."""
+
+    name: str
+    group: str
+    description: str
+    children: tuple[str, ...]
+    active: tuple[str, ...]
+    patches: Mapping[str, str]
+    """Patch → status."""
+    profiles: tuple[str, ...]
+    has_policy: bool
+    version: int | None
+    digest: str | None
+    stale: bool
+    """The sources changed since they were compiled."""
+    problems: tuple[Problem, ...]
