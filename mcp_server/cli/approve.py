@@ -1,0 +1,74 @@
+"""`mcp-evo approve` and `mcp-evo reject`: a person's decision about a patch, in a terminal of their own."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from mcp_server.cli.context import CommandError
+from mcp_server.cli.optimizing import (
+    JsonOption,
+    console_for,
+    home_of,
+    print_json,
+    refuses_clearly,
+    show_patch,
+)
+from optimizer.approvals import TYPED_CHARACTERS, Channel, check_terminal, digest_typed
+from optimizer.promote import approve as record_approval
+from optimizer.promote import check_may_approve, current_digests, promote
+from optimizer.promote import reject as record_rejection
+
+PatchId = Annotated[str, typer.Argument(help="Id of the patch.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds both commands."""
+    app.command("approve")(refuses_clearly(approve))
+    app.command("reject")(refuses_clearly(reject))
+
+
+def approve(
+    context: typer.Context,
+    patch_id: PatchId,
+    unproven: Annotated[
+        bool, typer.Option("--unproven", help="Approve without the verdict better; give --reason.")
+    ] = False,
+    reason: Annotated[str | None, typer.Option(help="Stays in the audit log and the skill's history.")] = None,
+    as_json: Annotated[bool, JsonOption] = False,
+) -> None:
+    """Approve a patch and put it in force. Asks for the beginning of its digest; needs a person at a terminal."""
+    home = home_of(context)
+    record = home.patches.read(patch_id)
+    check_may_approve(record, unproven=unproven, reason=reason)
+    check_terminal(sys.stdin.isatty())
+    console = console_for(as_json)
+    show_patch(console, home, record)
+    digest = current_digests(home, record).result
+    console.print(f"  digest     {digest}", markup=False)
+    typed = typer.prompt(
+        f"Type its first {TYPED_CHARACTERS} characters to approve", default="", show_default=False, err=True
+    )
+    if not digest_typed(typed, digest):
+        raise CommandError("that is not the beginning of the digest: nothing was approved.")
+    record_approval(home, patch_id, Channel.TERMINAL, reason=reason, unproven=unproven)
+    done = promote(home, patch_id)
+    if as_json:
+        print_json({"patch_id": patch_id, "version": done.version, "approval_id": done.approval.approval_id})
+    else:
+        console.print(f"promoted {patch_id}: now {done.version}", style="green", markup=False)
+
+
+def reject(
+    context: typer.Context,
+    patch_id: PatchId,
+    reason: Annotated[str, typer.Option(help="Why; it is remembered and the same change is not proposed again.")],
+    as_json: Annotated[bool, JsonOption] = False,
+) -> None:
+    """Reject a patch; its effect is remembered with the reason."""
+    home = home_of(context)
+    record = record_rejection(home, patch_id, Channel.TERMINAL, reason)
+    if as_json:
+        print_json({"patch_id": patch_id, "stage": str(record.stage)})
+    else:
+        console_for(False).print(f"rejected {patch_id}; it will not be proposed again", markup=False)

@@ -1,0 +1,174 @@
+"""What the commands around patches and rounds share: refusals, tables, the terminal as a channel of approval."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from mcp_server.cli.context import CliState, CommandError, to_stderr, to_stdout
+from mcp_server.cli.train import worker_override
+from optimizer.analyze.report import ReportError
+from optimizer.approvals import TYPED_CHARACTERS, ApprovalError, Channel, check_terminal, digest_typed
+from optimizer.explain import ExplainError
+from optimizer.home import Home
+from optimizer.ids import BadId
+from optimizer.layers import LayerError
+from optimizer.patch_store import PatchError, PatchRecord
+from optimizer.promote import current_digests
+from optimizer.round_types import Answer, RoundError
+from optimizer.trial.arms import TrialCancelled, TrialError
+from optimizer.trial.pooled import PooledArms
+from optimizer.trial.scenarios import ScenarioError
+from trainer.runs.launch import LocalLauncher
+
+REFUSALS = (
+    ApprovalError,
+    BadId,
+    ExplainError,
+    LayerError,
+    PatchError,
+    ReportError,
+    RoundError,
+    ScenarioError,
+    TrialError,
+)
+"""Errors of the optimiser whose message is for the user."""
+
+JsonOption = typer.Option("--json", help="One JSON document on stdout, the rest on stderr.")
+
+P = ParamSpec("P")
+
+
+def refuses_clearly(command: Callable[P, None]) -> Callable[P, None]:
+    """A command whose optimiser errors become one clear line and exit code 1; a cancelled trial ends as interrupted."""
+
+    @wraps(command)
+    def wrapped(*arguments: P.args, **options: P.kwargs) -> None:
+        try:
+            command(*arguments, **options)
+        except REFUSALS as error:
+            raise CommandError(str(error)) from error
+        except TrialCancelled as error:
+            raise KeyboardInterrupt from error
+
+    return wrapped
+
+
+def home_of(context: typer.Context) -> Home:
+    """The existing workspace. Raises WorkspaceError where there is none."""
+    state: CliState = context.obj
+    return Home.open(state.root)
+
+
+def launcher() -> LocalLauncher:
+    """Starts workers, or what `MCP_EVO_WORKER` puts in their place."""
+    return LocalLauncher(worker_override())
+
+
+@contextmanager
+def trial_workers(folder: Path) -> Iterator[PooledArms]:
+    """Warm workers for the arms of trials, two side by side."""
+    with PooledArms(folder, command=worker_override()) as arms:
+        yield arms
+
+
+def console_for(as_json: bool) -> Console:
+    """Where everything but the JSON document goes."""
+    return to_stderr() if as_json else to_stdout()
+
+
+def print_json(document: Any) -> None:
+    """The one document on stdout."""
+    print(json.dumps(document, ensure_ascii=False))
+
+
+def signed(value: float | None, digits: int = 3) -> str:
+    """`+0.123`, or a dash."""
+    return "–" if value is None else f"{value:+.{digits}f}"
+
+
+def interval_text(interval: Any, digits: int = 3) -> str:
+    """`[+0.10, +0.30]`, or a dash."""
+    return "–" if not interval else f"[{interval[0]:+.{digits}f}, {interval[1]:+.{digits}f}]"
+
+
+def patch_row(patch: dict[str, Any]) -> list[str]:
+    """Cells of a patch in a table: id, stage, verdict, effect, interval, pairs."""
+    verdict = patch.get("verdict") or "–"
+    reason = patch.get("reason")
+    return [
+        patch["patch_id"],
+        str(patch["stage"]),
+        f"{verdict} ({reason.replace('_', ' ')})" if reason else verdict,
+        signed(patch.get("effect")),
+        interval_text(patch.get("ci95")),
+        "–" if patch.get("pairs") is None else str(patch["pairs"]),
+    ]
+
+
+WIDE = 200
+"""Characters of a table's line in a file or a pipe."""
+
+PATCH_COLUMNS = ("patch", "stage", "verdict", "effect", "interval", "pairs")
+
+
+def plain_table(*columns: str) -> Table:
+    """A table without lines."""
+    table = Table(box=None, pad_edge=False)
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    return table
+
+
+def print_table(console: Console, table: Table) -> None:
+    """Prints a table; where no terminal limits the width, wide enough not to break ids."""
+    console.print(table, width=None if console.is_terminal else max(console.width, WIDE))
+
+
+def show_patch(console: Console, home: Home, record: PatchRecord) -> None:
+    """What a person has to see before deciding: what changes, why, how it was tried, the digest."""
+    console.print(f"patch {record.patch_id} of {record.skill} ({record.stage}): {record.description}", markup=False)
+    if record.finding is not None:
+        console.print(f"  finding    {record.finding['what']}", markup=False)
+    if record.scope is not None:
+        scope = ", ".join(f"{key} {value}" for key, value in record.scope.items())
+        console.print(f"  scope      {scope}; nothing else changes", markup=False)
+    profile = "" if record.profile is None else f" (profile {record.profile})"
+    console.print(f"  section    {record.section}{profile}", markup=False)
+    if record.verdict is None:
+        measured = "not measured" if record.kind == "prose" else "not tried yet"
+        console.print(f"  trial      {measured}", markup=False)
+    else:
+        numbers = f"effect {signed(record.effect)} {interval_text(record.ci95)} over {record.pairs} pairs"
+        console.print(f"  trial      {record.verdict}: {numbers} ({', '.join(record.trials)})", markup=False)
+    diff = home.patches.folder(record.patch_id) / "patch.diff"
+    if diff.exists():
+        for line in diff.read_text(encoding="utf-8").splitlines():
+            style = "green" if line.startswith("+") else "red" if line.startswith("-") else "dim"
+            console.print(f"    {line}", style=style, markup=False)
+
+
+def ask_in_terminal(home: Home, record: PatchRecord, console: Console) -> Answer:
+    """Shows the patch and lets the person at the terminal decide by typing the beginning of its digest.
+
+    Raises ApprovalError where no person can be at this terminal.
+    """
+    check_terminal(sys.stdin.isatty())
+    show_patch(console, home, record)
+    digest = current_digests(home, record).result
+    console.print(f"  digest     {digest}", markup=False)
+    question = f"Type its first {TYPED_CHARACTERS} characters to approve, 'reject', or nothing to decide later"
+    typed = typer.prompt(question, default="", show_default=False, err=True)
+    if digest_typed(typed, digest):
+        return Answer("approve", Channel.TERMINAL)
+    if typed.strip().lower() == "reject":
+        reason = typer.prompt("Why", default="no reason given", err=True)
+        return Answer("reject", Channel.TERMINAL, reason)
+    return Answer("later", Channel.TERMINAL)
