@@ -8,6 +8,13 @@ NEARLY_NOTHING = 0.2
 """Share of the best reward that is left after a collapse beyond doubt."""
 
 
+SLOW_STEPS = 15
+"""Steps from which slow progress says something about the learning rate and not only about the budget."""
+
+HIDDEN_FAILURES = 0.2
+"""Training reward that far above the start's success: sampling coldly hides what the model gets wrong."""
+
+
 def failed(evidence: Evidence) -> Finding | None:
     """The run's own word about its end."""
     failure = evidence.failure
@@ -42,11 +49,11 @@ def truncation(evidence: Evidence) -> Finding | None:
     """Many episodes hit the cap from the start; a policy that collapsed rambles too, but only later."""
     series = evidence.series
     first, last = series.third("truncated_rate", 0), series.third("truncated_rate", 2)
-    early = series.early("truncated_rate")
-    if first is None or early is None or last is None:
+    start = evidence.at_start("truncated_rate")
+    if first is None or start is None or last is None:
         return None
     limit = evidence.thresholds.truncated
-    if early < limit or first < limit:
+    if start < limit or first < limit:
         return None
     cap = evidence.config.max_completion_tokens
     reward = series.third("reward_mean", 0)
@@ -67,17 +74,17 @@ def truncation(evidence: Evidence) -> Finding | None:
 def parser_never_matches(evidence: Evidence) -> Finding | None:
     """No call parses, or none is made, from the start."""
     series, limits = evidence.series, evidence.thresholds
-    parsed, called = series.early("parse_ok_rate"), series.early("tool_call_rate")
+    parsed, called = evidence.at_start("parse_ok_rate"), evidence.at_start("tool_call_rate")
     reward = series.average("reward_mean")
     if parsed is not None and parsed < limits.parse_ok:
-        what = f"only {parsed:.0%} of the attempted tool calls could be parsed"
+        what = f"only {parsed:.0%} of the tool calls that the model attempted could be parsed"
     elif called is not None and called < limits.tool_call and (reward is None or reward < limits.hard_reward):
         what = f"only {called:.0%} of the episodes made a valid tool call"
     else:
         return None
     shown = "" if reward is None else f" and the mean reward was {reward:.2f}"
     sentence = (
-        f"The tool-call format does not match: {what} in the first steps{shown}. "
+        f"The tool-call format does not match: {what} at the start{shown}. "
         f"Look at two raw episodes; the model may need another prompt or supervised warm-up."
     )
     numbers: dict[str, float | int | str | None] = {
@@ -96,9 +103,10 @@ def learning_rate_too_high(evidence: Evidence) -> Finding | None:
     peak = series.peak("reward_mean", window)
     if first is None or last is None or peak is None:
         return None
-    best_step, best = peak
-    if first > best:
-        best_step, best = min(3, series.steps), first
+    best, best_when = peak[1], f"around step {peak[0]}"
+    start = evidence.success_at_start
+    if start is not None and start > best:
+        best, best_when = start, "at the start"
     rate = evidence.config.learning_rate
     entropy_first, entropy_last = series.early("entropy"), series.late("entropy")
     reasons = []
@@ -107,7 +115,7 @@ def learning_rate_too_high(evidence: Evidence) -> Finding | None:
     # the mean of a few steps of a few problems jumps by itself: either nearly all is gone, or more than noise explains
     real = last <= NEARLY_NOTHING * best or drop > 4 * series.noise("reward_mean") * math.sqrt(2 / window)
     if best >= limits.collapse_peak and drop >= limits.collapse_drop * best and real and series.steps >= 3:
-        reasons.append(f"reward fell from {best:.2f} (around step {best_step}) to {last:.2f} (last {window} steps)")
+        reasons.append(f"reward fell from {best:.2f} ({best_when}) to {last:.2f} (last {window} steps)")
         strength = drop / best
     gain = evidence.gain
     if gain is not None and gain[2] < 0:
@@ -119,7 +127,8 @@ def learning_rate_too_high(evidence: Evidence) -> Finding | None:
         and entropy_last < limits.frozen_entropy * entropy_first
         and last - first < 0.05
         and series.steps >= limits.min_steps
-        and first < limits.easy_reward
+        and start is not None
+        and start < limits.easy_reward
     ):
         reasons.append(f"the policy froze without a gain (reward {first:.2f} → {last:.2f})")
         strength = max(strength, 0.6)
@@ -131,7 +140,7 @@ def learning_rate_too_high(evidence: Evidence) -> Finding | None:
     numbers: dict[str, float | int | str | None] = {
         "learning_rate": rate,
         "reward_best": round(best, 3),
-        "best_step": best_step,
+        "best_when": best_when,
         "reward_last": round(last, 3),
         "entropy_first": _rounded(entropy_first),
         "entropy_last": _rounded(entropy_last),
@@ -145,22 +154,27 @@ def no_diversity(evidence: Evidence) -> Finding | None:
     """Episodes of one problem are alike before learning has made them so."""
     series, limits = evidence.series, evidence.thresholds
     unique, flat = series.third("unique_completions", 0), series.third("frac_zero_variance", 0)
-    reward = series.third("reward_mean", 0)
-    if unique is None or flat is None or reward is None or _learned(evidence):
+    reward, start = series.third("reward_mean", 0), evidence.success_at_start
+    if unique is None or flat is None or reward is None or start is None or _learned(evidence):
         return None
-    if unique >= limits.unique or flat < limits.flat_groups or reward >= limits.easy_reward:
+    if unique >= limits.unique or flat < limits.flat_groups or start >= limits.easy_reward:
         return None
     size = evidence.config.num_generations
     temperature = evidence.config.temperature
+    hidden = ""
+    if reward - start > HIDDEN_FAILURES:
+        hidden = f"; its reward of {reward:.2f} hides the failures that the test before training shows ({start:.2f})"
     sentence = (
         f"There was nothing to prefer: at temperature {temperature:g} the {size} episodes of a problem held only "
         f"{unique * size:.1f} different ones, and {flat:.0%} of the groups had one and the same reward "
-        f"(first third of {series.steps} steps)."
+        f"(first third of {series.steps} steps){hidden}."
     )
     numbers: dict[str, float | int | str | None] = {
         "temperature": temperature,
         "unique_completions": round(unique, 3),
         "frac_zero_variance": round(flat, 3),
+        "reward_mean": round(reward, 3),
+        "success_at_start": round(start, 3),
         "entropy": _rounded(series.third("entropy", 0)),
     }
     strength = (limits.unique - unique) / limits.unique + (flat - limits.flat_groups)
@@ -171,7 +185,10 @@ def groups_too_easy(evidence: Evidence) -> Finding | None:
     """All right from the start."""
     series, limits = evidence.series, evidence.thresholds
     flat, reward = series.third("frac_zero_variance", 0), series.third("reward_mean", 0)
-    if flat is None or reward is None or flat < limits.flat_groups or reward < limits.easy_reward:
+    start = evidence.success_at_start
+    if flat is None or reward is None or start is None or min(reward, start) < limits.easy_reward:
+        return None
+    if flat < limits.flat_groups:
         return None
     return _difficulty_finding(evidence, FindingKind.GROUPS_TOO_EASY, flat, reward, "all right from the start")
 
@@ -181,7 +198,8 @@ def groups_too_hard(evidence: Evidence) -> Finding | None:
     series, limits = evidence.series, evidence.thresholds
     flat, reward = series.average("frac_zero_variance"), series.average("reward_mean")
     zero = series.average("frac_groups_all_zero")
-    if flat is None or reward is None or reward > limits.hard_reward:
+    start = evidence.success_at_start
+    if flat is None or reward is None or start is None or max(reward, start) > limits.hard_reward:
         return None
     if (flat if zero is None else zero) < limits.flat_groups:
         return None
@@ -256,21 +274,23 @@ def learning_rate_too_low(evidence: Evidence) -> Finding | None:
     flat, taken = series.average("frac_zero_variance"), _room_taken(evidence)
     if first is None or last is None or taken is None or flat is None or _learned(evidence):
         return None
-    if series.steps < limits.min_steps or taken >= limits.flat_room or flat > limits.signal_groups:
+    if series.steps < limits.min_steps or taken >= limits.slow_room or flat > limits.signal_groups:
         return None
     entropy_first, entropy_last = series.third("entropy", 0), series.third("entropy", 2)
+    moved: float | None = None
+    entropy = ""
     if entropy_first and entropy_last is not None:
         moved = abs(entropy_last - entropy_first) / entropy_first
-        if moved > limits.moved_entropy:
-            return None
-        entropy = f" and entropy {entropy_first:.2f} → {entropy_last:.2f}"
-    else:
-        moved, entropy = None, ""
+        entropy = f", entropy {entropy_first:.3f} → {entropy_last:.3f}"
+    still = taken < limits.flat_room and (moved is None or moved <= limits.moved_entropy)
+    if not still and series.steps < SLOW_STEPS:
+        return None
     rate = evidence.config.learning_rate
     rates = rates_text(evidence)
     sentence = (
-        f"The learning rate {rate:g} is too low: in {series.steps} steps reward only went {first:.2f} → {last:.2f}"
-        f"{entropy}{', ' + rates if rates else ''}, although {1 - flat:.0%} of the groups carried signal."
+        f"The learning rate {rate:g} is {'' if still else 'probably '}too low: in {series.steps} steps reward only went "
+        f"{first:.2f} → {last:.2f}{entropy}{', ' + rates if rates else ''}, {max(0.0, taken):.0%} of what there was to "
+        f"gain, although {1 - flat:.0%} of the groups carried signal."
     )
     numbers: dict[str, float | int | str | None] = {
         "learning_rate": rate,
@@ -282,7 +302,10 @@ def learning_rate_too_low(evidence: Evidence) -> Finding | None:
         "room_taken": round(taken, 3),
         "grad_norm": _rounded(series.average("grad_norm")),
     }
-    confidence = clamp((0.5 + 0.5 * (1 - max(0.0, taken) / limits.flat_room)) * evidence.steps_weight())
+    if still:
+        confidence = clamp((0.5 + 0.5 * (1 - max(0.0, taken) / limits.flat_room)) * evidence.steps_weight())
+    else:
+        confidence = clamp(0.3 + 0.3 * (1 - max(0.0, taken) / limits.slow_room))
     return Finding(FindingKind.LEARNING_RATE_TOO_LOW, sentence, numbers, confidence, "learning_rate")
 
 
@@ -312,9 +335,11 @@ def healthy(evidence: Evidence) -> Finding | None:
     """Test success rose beyond chance, or the goal was met."""
     gain = evidence.gain
     if gain is not None and (gain[1] > 0 or evidence.goal_reached):
+        goal = evidence.config.target_reward
+        missed = f" The goal of {goal:g} was missed." if goal is not None and evidence.goal_reached is False else ""
         sentence = (
             f"It learned: {rates_text(evidence)}, a gain of {gain[0]:+.2f} [{gain[1]:+.2f}, {gain[2]:+.2f}] "
-            f"in {evidence.series.steps} steps."
+            f"in {evidence.series.steps} steps.{missed}"
         )
         numbers: dict[str, float | int | str | None] = {
             "gain": round(gain[0], 3),

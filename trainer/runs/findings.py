@@ -92,6 +92,8 @@ class Thresholds:
     """Rewards at which flat groups mean too easy, or too hard."""
     flat_room: float = 0.25
     """Share of the room above the first reward, below which a run has not learned."""
+    slow_room: float = 0.5
+    """Share of the room below which a run of some length has learned slowly; a larger rate is then worth a trial."""
     moved_entropy: float = 0.3
     """Relative change of entropy below which the policy has hardly moved."""
     rising: float = 0.04
@@ -138,6 +140,25 @@ class Evidence:
             return None
         low, high = difference_interval(before.mean * before.n, before.n, after.mean * after.n, after.n)
         return after.mean - before.mean, low, high
+
+    def at_start(self, name: str) -> float | None:
+        """A rate of the model before any update: by the test before training, else by the first step."""
+        before = self.evals.get("before")
+        if before is not None:
+            value = before.model_dump().get(name)
+            if isinstance(value, (int, float)):
+                return float(value)
+        values = self.series.values(name)
+        return values[0] if values else None
+
+    @property
+    def success_at_start(self) -> float | None:
+        """Success before any update: by the test before training, else the training reward of the first step."""
+        before = self.evals.get("before")
+        if before is not None:
+            return before.mean
+        values = self.series.values("reward_mean")
+        return values[0] if values else None
 
     def steps_weight(self, enough: int = 15) -> float:
         """How much the number of steps lets one say: 1 from `enough` steps on."""
