@@ -1,6 +1,7 @@
 """A worker that speaks the run-directory protocol without learning anything: what the run layer is tested against.
 
-What it does is written in the run's `fake.json`: steps, seconds a step, and one of the faults below.
+What it does is written in the run's `fake.json`, else in $FAKE_SCRIPT:
+steps, seconds a step, and one of the faults below.
 """
 
 import json
@@ -21,7 +22,8 @@ def evaluation(split: str, mean: float, n: int = 128) -> Eval:
 
 def run(path: Path) -> bool:
     directory = RunDirectory(path)
-    script = json.loads((path / "fake.json").read_text()) if (path / "fake.json").exists() else {}
+    text = (path / "fake.json").read_text() if (path / "fake.json").exists() else os.environ.get("FAKE_SCRIPT", "{}")
+    script = json.loads(text)
     steps, pause = int(script.get("steps", 3)), float(script.get("pause_s", 0.01))
     fault, at = script.get("fault"), int(script.get("at", 2))
     me = processes.identify(os.getpid())
