@@ -195,10 +195,13 @@ def _text(bank: SkillBank, proposal: Proposal, patch_id: str) -> PatchText:
 
 
 def diff_of(before: BuiltSkill, after: BuiltSkill) -> str:
-    """What changes in the compiled files, as a unified diff."""
+    """What changes in the compiled files, as a unified diff; a comma at a line's end is no change."""
     lines: list[str] = []
     for name in sorted({*before.files, *after.files}):
-        old = before.files.get(name, b"").decode("utf-8").splitlines(keepends=True)
-        new = after.files.get(name, b"").decode("utf-8").splitlines(keepends=True)
-        lines += difflib.unified_diff(old, new, f"a/{before.name}/{name}", f"b/{after.name}/{name}", n=2)
-    return "".join(line if line.endswith("\n") else line + "\n" for line in lines)
+        old, new = (_lines(one.files.get(name, b"")) for one in (before, after))
+        lines += difflib.unified_diff(old, new, f"a/{before.name}/{name}", f"b/{after.name}/{name}", n=1, lineterm="")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _lines(data: bytes) -> list[str]:
+    return [line.removesuffix(",") for line in data.decode("utf-8").split("\n")]

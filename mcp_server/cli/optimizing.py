@@ -129,7 +129,10 @@ def plain_table(*columns: str) -> Table:
 
 def print_table(console: Console, table: Table) -> None:
     """Prints a table; where no terminal limits the width, wide enough not to break ids."""
-    console.print(table, width=None if console.is_terminal else max(console.width, WIDE))
+    if console.is_terminal:
+        console.print(table)
+    else:
+        Console(file=console.file, width=WIDE, highlight=False).print(table)
 
 
 def show_patch(console: Console, home: Home, record: PatchRecord) -> None:
