@@ -180,3 +180,17 @@ def rates_text(evidence: Evidence) -> str:
 
 Rule = Callable[[Evidence], Finding | None]
 """Looks at the evidence and says something, or nothing."""
+
+
+def rounded(value: float | None, digits: int = 3) -> float | None:
+    """A number of a finding, or None where it was not measured."""
+    return None if value is None else round(value, digits)
+
+
+def learned(evidence: Evidence) -> bool:
+    """Whether the run has nothing to be asked for: goal met, or high success."""
+    after = evidence.evals.get("after")
+    if evidence.goal_reached:
+        return True
+    no_goal = evidence.config.target_reward is None
+    return no_goal and after is not None and after.mean >= evidence.thresholds.healthy_success
