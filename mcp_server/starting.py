@@ -73,7 +73,7 @@ def start_training_run(state: ServerState, wanted: StartRequest) -> Started:
     )
     refuse_own_code(resolved)
     if resolved.config.mode == "approve" and not wanted.confirmed:
-        return _started(None, resolved, policy.versions)
+        return _started(None, resolved, policy.versions, wanted.overrides)
     with FileLock(str(workspace.runs / ".start.lock"), mode=0o600):
         known = None if wanted.key is None else run_with_key(state, wanted.key)
         if known is not None:
@@ -88,7 +88,7 @@ def start_training_run(state: ServerState, wanted: StartRequest) -> Started:
             **extra,
         )
     state.expect_runs()
-    return _started(directory.read_document(), resolved, policy.versions)
+    return _started(directory.read_document(), resolved, policy.versions, wanted.overrides)
 
 
 def run_with_key(state: ServerState, key: str) -> "Run | None":
@@ -128,7 +128,19 @@ def refuse_own_code(resolved: "Resolved") -> None:
         )
 
 
-def _started(document: "RunDocument | None", resolved: "Resolved", versions: dict[str, str]) -> Started:
+def overruled(resolved: "Resolved", overrides: dict[str, Any]) -> list[str]:
+    """Overrides that had no effect, because the request says something else."""
+    values = resolved.config.model_dump(mode="json")
+    return [
+        f"override {name}={value!r} had no effect: the request says {values[name]!r}, and what it says comes first"
+        for name, value in overrides.items()
+        if name in values and resolved.provenance[name]["source"] == "request" and values[name] != value
+    ]
+
+
+def _started(
+    document: "RunDocument | None", resolved: "Resolved", versions: dict[str, str], overrides: dict[str, Any]
+) -> Started:
     return Started(
         document=document,
         config=resolved.config,
@@ -136,7 +148,7 @@ def _started(document: "RunDocument | None", resolved: "Resolved", versions: dic
         settings=tuple(shown_settings(resolved)),
         skill_versions=versions,
         not_understood=tuple(span.text for span in resolved.unknown),
-        warnings=resolved.warnings,
+        warnings=(*resolved.warnings, *overruled(resolved, overrides)),
     )
 
 

@@ -69,12 +69,12 @@ class EvoTool(Tool):
         """What is wrong with the arguments and what is allowed, or None."""
         properties: dict[str, Any] = self.parameters.get("properties", {})
         problems = [_unknown(name, properties) for name in arguments if name not in properties]
+        try:
+            self.fn_metadata.validate_arguments(arguments)
+        except ValidationError as error:
+            problems += [_invalid(one, properties, arguments) for one in error.errors(include_url=False)]
         if not problems:
-            try:
-                self.fn_metadata.validate_arguments(arguments)
-                return None
-            except ValidationError as error:
-                problems = [_invalid(one, properties, arguments) for one in error.errors(include_url=False)]
+            return None
         allowed = "; ".join(describe(name, schema) for name, schema in properties.items()) or "no arguments"
         return f"{self.name}: {' '.join(dict.fromkeys(problems))} It takes: {allowed}. Call {self.name} again."
 
@@ -124,18 +124,20 @@ def without_titles(schema: Any) -> Any:
 
 
 def shallow(schema: dict[str, Any]) -> dict[str, Any]:
-    """An output schema's first level: what an answer holds, with our descriptions, without the make of its parts.
+    """An output schema's first level: what an answer always holds, and what its name does not explain.
 
-    The parts are checked when an answer is made; in the list of tools they would cost every session kilobytes.
+    Everything is checked when an answer is made; in the list of tools the rest would cost every session kilobytes.
     """
+    required = schema.get("required", [])
     properties = {}
     for name, one in without_titles(schema).get("properties", {}).items():
+        if name not in required and "description" not in one:
+            continue
         kind = "object" if "$ref" in one else one.get("type")
-        kept = {} if kind is None else {"type": kind}
+        properties[name] = {} if kind is None else {"type": kind}
         if "description" in one:
-            kept["description"] = one["description"]
-        properties[name] = kept
-    return {"type": "object", "properties": properties, "required": schema.get("required", [])}
+            properties[name]["description"] = one["description"]
+    return {"type": "object", "properties": properties, "required": required}
 
 
 def _without_null(options: list[Any]) -> dict[str, Any]:
@@ -180,7 +182,9 @@ DOMAIN_ERRORS = frozenset(
         "optimizer.approvals.ApprovalError",
         "optimizer.ids.BadId",
         "optimizer.layers.LayerError",
+        "optimizer.explain.ExplainError",
         "optimizer.patch_store.PatchError",
+        "optimizer.round_types.RoundError",
         "optimizer.trial.arms.TrialCancelled",
         "optimizer.trial.arms.TrialError",
         "optimizer.trial.scenarios.ScenarioError",

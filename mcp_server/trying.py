@@ -120,11 +120,19 @@ def own_scenario_of(home: "Home", record: "PatchRecord") -> "Scenario | None":
 
 
 def view_of(home: "Home", patch_id: str, folder: "TrialFolder") -> TrialView:
-    """Reads a trial."""
+    """Reads a trial; a verdict that a killed process left behind is entered in the patch."""
     from optimizer.trial.statistics import summarise
+    from optimizer.tryout import apply_decision
 
+    child = child_of(folder.path)
     spec = folder.spec()
     pairs = tuple(folder.pairs(spec))
     decision = folder.decision()
+    record = home.patches.read(patch_id)
+    if decision is not None and record.verdict is None:
+        if child is not None and child.alive:
+            decision = None  # its process is about to enter the verdict in the patch
+        else:
+            record = apply_decision(home, spec, decision)  # it was killed between the two
     summary = summarise(list(pairs), spec.plan) if len(pairs) >= 2 else None
-    return TrialView(home.patches.read(patch_id), spec, pairs, summary, decision, child_of(folder.path))
+    return TrialView(record, spec, pairs, summary, decision, child)

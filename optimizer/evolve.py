@@ -13,8 +13,9 @@ from optimizer.home import Home
 from optimizer.ids import check_id, stamped_id
 from optimizer.patch_store import PatchRecord
 from optimizer.round_store import RoundStore
+from optimizer.round_training import CONFIG_SKILL
 from optimizer.round_types import Approver, EvolveRequest, Round, RoundError, RoundState, Watcher
-from optimizer.rounds import CONFIG_SKILL, RoundRunner, Runners
+from optimizer.rounds import RoundRunner, Runners
 from optimizer.trial.folder import pair_seed
 from optimizer.trial.pooled import PooledArms
 from optimizer.trial.run import never
@@ -66,7 +67,7 @@ def evolve(
     TrialError, TrialCancelled and KeyboardInterrupt; whatever was complete stays, and calling again goes on there.
     """
     runner = RoundRunner(home, request, approver, watch, launcher=launcher, runners=runners, cancelled=cancelled)
-    runner.resolved()
+    runner.training.resolved()
     store = RoundStore(home.root)
     store.write_request(request)
     for position in range(1, request.rounds + 1):

@@ -19,13 +19,13 @@ from optimizer.promote import approve, promote, reject, version_label
 from optimizer.propose import proposals_for
 from optimizer.recorder import Recorder
 from optimizer.round_store import RoundStore
+from optimizer.round_training import CONFIG_SKILL, TrainingStep
 from optimizer.round_types import (
     Answer,
     Approver,
     EvolveRequest,
     Progress,
     Round,
-    RoundError,
     RoundState,
     Watcher,
 )
@@ -40,23 +40,12 @@ from optimizer.trial.types import TrialVerdict
 from optimizer.tryout import best_candidate, check_triable, policies, prepare_trial, resolver, try_patch
 from optimizer.types import Finding
 from skill_bank.types import PatchStatus
-from trainer.runs import supervise
-from trainer.runs.launch import LocalLauncher, follow, start_run
+from trainer.runs.launch import LocalLauncher
 from trainer.runs.registry import find_run
-from trainer.runs.rundir import RunDirectory
-from trainer.runs.types import RunDocument, RunState
-from trainer.settings import Resolved, resolve
-
-CONFIG_SKILL = "rllm-config"
+from trainer.runs.types import RunDocument
 
 Runners = Callable[[Path], AbstractContextManager[ArmRunner]]
 """Opens the workers of a round's trials; the path is where they log."""
-
-_RETRAIN = frozenset({"killed", "crashed", "lost", "restart", "incomplete", "launch"})
-"""Failures that say nothing about the configuration: the run is made again when the round is taken up."""
-
-_LEARNING_FAILURES = frozenset({"nonfinite", "oom"})
-"""Failures that are findings."""
 
 
 class RoundRunner:
@@ -77,11 +66,11 @@ class RoundRunner:
         self.request = request
         self.approver = approver
         self.watch = watch
-        self.launcher = launcher or LocalLauncher()
         self.runners = runners
         self.cancelled = cancelled
         self.rounds = RoundStore(home.root)
         self.recorder = Recorder(home, request.evolution)
+        self.training = TrainingStep(home, request, self.recorder, watch, launcher or LocalLauncher(), cancelled)
         self._stack: ExitStack | None = None
         self._runner: ArmRunner | None = None
 
@@ -90,7 +79,7 @@ class RoundRunner:
     def run(self, current: Round) -> Round:
         """Takes the round on until it is closed or waits for a person. Raises RoundError, TrialCancelled and others."""
         steps = {
-            RoundState.CREATED: self._train,
+            RoundState.CREATED: self.training.run,
             RoundState.TRAINED: self._analyse,
             RoundState.ANALYSED: self._propose,
             RoundState.PROPOSED: self._choose,
@@ -128,104 +117,6 @@ class RoundRunner:
         self.recorder.turn_end(key)
         self.home.segments.update(current.evolution)
         return self.rounds.move(current, RoundState.CLOSED, note=note or current.note, **fields)
-
-    # Training
-
-    def resolved(self) -> Resolved:
-        """The configuration of the next run. Raises ConfigError."""
-        request = self.request
-        policy = self.home.bank.policy(CONFIG_SKILL, request.profile)
-        return resolve(
-            request=request.request,
-            overrides=request.overrides,
-            config_file=None if request.config_file is None else Path(request.config_file),
-            policy=policy,
-            profile=request.profile,
-            folder=Path(request.folder),
-        )
-
-    def _train(self, current: Round) -> Round:
-        resolved = self.resolved()
-        versions = {skill: version_label(self.home, skill) for skill in self.home.bank.skills("rllm")}
-        current, directory = self._run_directory(current, resolved)
-        self.recorder.prompt(f"r{current.round}-prompt", f"round {current.round}: {current.request}")
-        self.recorder.skill(f"r{current.round}-skill-config", CONFIG_SKILL, versions[CONFIG_SKILL])
-        if not directory.document_path.exists():
-            start_run(
-                self.home.workspace,
-                resolved,
-                launcher=self.launcher,
-                run_id=current.run_id,
-                request=current.request,
-                round=current.round,
-                session=current.evolution,
-                skill_versions=versions,
-            )
-        self.recorder.call(
-            f"r{current.round}-start-{current.run_id}",
-            "start_training",
-            {"request": current.request, "profile": current.profile, "overrides": self.request.overrides},
-            {"run_id": current.run_id, "config": resolved.config.model_dump(mode="json")},
-            run_id=current.run_id,
-        )
-        document = self._follow(current, directory)
-        self._check_run(document)
-        return self.rounds.move(current, RoundState.TRAINED, skill_versions=versions)
-
-    def _run_directory(self, current: Round, resolved: Resolved) -> tuple[Round, RunDirectory]:
-        """The run of this round: the one it has, the one of the round before where nothing has changed since, or a
-        new one where the one it has was broken off."""
-        directory = RunDirectory(self.home.workspace.runs / current.run_id)
-        if not directory.document_path.exists():
-            same = self._unchanged_run(current, resolved)
-            if same is None:
-                return current, directory
-            note = f"nothing changed since round {current.round - 1}: its run stands"
-            current = self.rounds.move(current, RoundState.CREATED, run_id=same.run_id, note=note)
-            self.watch(Progress("note", current, text=note))
-            return current, same
-        document = supervise.reconcile(directory)
-        broken = document.state in (RunState.STOPPED, RunState.LOST) or (
-            document.failure is not None and document.failure.kind in _RETRAIN
-        )
-        if not document.state.is_final or not broken:
-            return current, directory
-        stem, _, tail = current.run_id.rpartition("-again")
-        again = int(tail) + 1 if stem and tail.isdigit() else 2
-        current = self.rounds.move(current, RoundState.CREATED, run_id=f"{stem or current.run_id}-again{again}")
-        return current, RunDirectory(self.home.workspace.runs / current.run_id)
-
-    def _unchanged_run(self, current: Round, resolved: Resolved) -> RunDirectory | None:
-        """The last round's run, if it had this very configuration: the same seed would only repeat it."""
-        earlier = [one for one in self.rounds.of(current.evolution) if one.position == current.position - 1]
-        if not earlier or earlier[0].promoted is not None:
-            return None
-        directory = RunDirectory(self.home.workspace.runs / earlier[0].run_id)
-        if not directory.document_path.exists() or directory.read_config() != resolved.config:
-            return None
-        return directory
-
-    def _follow(self, current: Round, directory: RunDirectory) -> RunDocument:
-        document = directory.read_document()
-        try:
-            for update in follow(self.home.workspace, directory, launcher=self.launcher):
-                document = update.document
-                self.watch(Progress("run", current, update=update))
-                if self.cancelled():
-                    supervise.stop_run(directory)
-        except KeyboardInterrupt:
-            supervise.stop_run(directory)
-            raise
-        return document
-
-    def _check_run(self, document: RunDocument) -> None:
-        if document.state is RunState.FINISHED:
-            return
-        resume = f"go on with `mcp-evo evolve --resume {self.request.evolution}`"
-        if document.failure is None:
-            raise RoundError(f"run {document.run_id} ended as {document.state}: {resume}")
-        if document.failure.kind not in _LEARNING_FAILURES:
-            raise RoundError(f"run {document.run_id} failed: {document.failure.message} Then {resume}")
 
     # Analysis
 
@@ -335,7 +226,7 @@ class RoundRunner:
         run = find_run(self.home.workspace, current.run_id)
         config = run.directory.read_config().model_dump(mode="json")
         policy = self.home.bank.policy(CONFIG_SKILL, current.profile)
-        context = self.resolved().context
+        context = self.training.resolved().context
         limits = self.home.policy_of("traj-optimize")
         budget = EditBudget(limits.require("edit_budget.lines"), limits.require("edit_budget.policy_keys"))
         most = min(self.request.candidates or 1, limits.require("max_patches_per_round"))

@@ -37,7 +37,9 @@ class TrainingConfig(BaseModel):
     )
     env_args: dict[str, Any] = Field(default_factory=dict, description="Keyword arguments of the environment's tasks.")
     difficulty: Literal["simple", "mixed", "hard"] = Field("mixed", description="Difficulty of generated problems.")
-    data: str | None = Field(None, description="Own tasks: a .jsonl or .csv or .parquet file instead of generated ones.")
+    data: str | None = Field(
+        None, description="Own tasks: a .jsonl or .csv or .parquet file instead of generated ones."
+    )
     columns: dict[str, str] = Field(
         default_factory=dict, description="Column map of `data`: our name (prompt, answer, …) to the file's column."
     )
@@ -51,7 +53,9 @@ class TrainingConfig(BaseModel):
 
     model: str = Field("tiny", description="Alias (tiny, smollm2-135m, qwen-0.5b, …), hub id, folder or .gguf file.")
     device: Literal["auto", "cpu", "cuda", "mps"] = Field("auto", description="Where to train; auto: cuda, mps, cpu.")
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field("auto", description="auto: float32 on CPU and MPS.")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="auto: float32 on CPU and MPS."
+    )
     lora: bool | None = Field(None, description="Train LoRA adapters; null: only where the full model does not fit.")
     lora_rank: int = Field(16, ge=1, le=512, description="Rank of the adapters.")
     threads: int | None = Field(None, ge=1, le=1024, description="CPU threads of the worker; null: all cores.")

@@ -15,7 +15,7 @@ def one_step(device: str) -> dict[str, Any]:
     """
     try:
         return _step(device)
-    except Exception as error:  # noqa: BLE001 - the report is the point
+    except Exception as error:
         return {"device": device, "ok": False, "error": f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"}
 
 

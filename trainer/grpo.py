@@ -241,7 +241,9 @@ class AgentGRPO(GRPOTrainer):
                 layout=packed.tree,
             ).last_hidden_state[0]
         row = torch.tensor(order)[packed.row]
-        wanted = torch.ones(len(row), dtype=torch.bool) if self._loss_mask is None else self._loss_mask[row, packed.column]
+        wanted = (
+            torch.ones(len(row), dtype=torch.bool) if self._loss_mask is None else self._loss_mask[row, packed.column]
+        )
         logps, entropies = _score(
             hidden[packed.source[wanted]], packed.target[wanted], inner.get_output_embeddings(), self.temperature
         )
@@ -255,7 +257,9 @@ class AgentGRPO(GRPOTrainer):
         return scattered, entropies.new_zeros(size[0] * size[1]).index_copy(0, flat, entropies).view(size), None
 
 
-def _groups(input_ids: Tensor, attention_mask: Tensor, width: int) -> tuple[list[int], list[tuple[list[int], list[list[int]]]]]:
+def _groups(
+    input_ids: Tensor, attention_mask: Tensor, width: int
+) -> tuple[list[int], list[tuple[list[int], list[list[int]]]]]:
     """Rows by prompt: (row numbers in packed order, [(prompt, completions)])."""
     ids, prompt_length = input_ids.tolist(), attention_mask[:, :width].sum(1).tolist()
     length = attention_mask[:, width:].sum(1).tolist()
@@ -296,7 +300,9 @@ class _StepRecorder(TrainerCallback):
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._began = time.perf_counter()
 
-    def on_pre_optimizer_step(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+    def on_pre_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
         """Without gradients the optimiser does nothing: no step on momentum alone, none on NaN."""
         parameters = [p for p in self.trainer.model.parameters() if p.grad is not None]
         finite = all(bool(torch.isfinite(p.grad).all()) for p in parameters)

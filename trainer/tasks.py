@@ -118,10 +118,14 @@ def _mapped(row: Any, columns: dict[str, str], where: str) -> Row:
     mapped = dict(row)
     for ours, theirs in columns.items():
         if theirs not in mapped:
-            raise DataFault(f"{where}: no column {theirs!r} (columns says {ours}={theirs}); it has {', '.join(map(str, row))}.")
+            raise DataFault(
+                f"{where}: no column {theirs!r} (columns says {ours}={theirs}); it has {', '.join(map(str, row))}."
+            )
         mapped[ours] = mapped.pop(theirs)
     if "prompt" not in mapped:
-        raise DataFault(f"{where}: no `prompt`. Name the column that holds it: columns={{prompt: NAME}}; it has {', '.join(map(str, row))}.")
+        raise DataFault(
+            f"{where}: no `prompt`. Name the column that holds it: columns={{prompt: NAME}}; it has {', '.join(map(str, row))}."
+        )
     prompt = mapped["prompt"]
     if not (isinstance(prompt, str) and prompt.strip()) and not (isinstance(prompt, list) and prompt):
         raise DataFault(f"{where}: `prompt` must be text or a list of chat messages.")
@@ -177,7 +181,8 @@ def training_order(problems: int, length: int, seed: int) -> list[tuple[int, int
 def requests(rows: list[Row], system_prompt: str | None) -> list[EpisodeRequest]:
     """One attempt at each row, for an evaluation."""
     return [
-        EpisodeRequest(conversation(row, system_prompt), _reset_arguments(row), task, 0, 0) for task, row in enumerate(rows)
+        EpisodeRequest(conversation(row, system_prompt), _reset_arguments(row), task, 0, 0)
+        for task, row in enumerate(rows)
     ]
 
 

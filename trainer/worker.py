@@ -70,7 +70,9 @@ class Session:
     def run(self) -> None:
         """Trains and evaluates. Raises what went wrong; `finish` turns it into the run's last word."""
         began = time.perf_counter()
-        self.directory.set_fields(state=RunState.STARTING, started_at=time.time(), planned_steps=self.config.planned_steps)
+        self.directory.set_fields(
+            state=RunState.STARTING, started_at=time.time(), planned_steps=self.config.planned_steps
+        )
         self.directory.beat()
         self._prepare()
         self.performance["load"] = time.perf_counter() - began
@@ -162,7 +164,10 @@ class Session:
         path = self.directory.episode_path(step)
         path.parent.mkdir(exist_ok=True)
         size = self.config.num_generations
-        lines = [json.dumps(_episode_line(step, i // size, e), ensure_ascii=False, default=str) for i, e in enumerate(episodes)]
+        lines = [
+            json.dumps(_episode_line(step, i // size, e), ensure_ascii=False, default=str)
+            for i, e in enumerate(episodes)
+        ]
         _write_lines(path, lines)
 
     def _record_step(self, line: dict[str, Any]) -> None:
@@ -196,7 +201,12 @@ class Session:
     def _target_met(self) -> bool:
         """The target counts when the validation just made reaches it, so that the model that is kept is the one measured."""
         target = self.config.target_reward
-        return target is not None and self.best is self.last_validation and self.best is not None and self.best.mean >= target
+        return (
+            target is not None
+            and self.best is self.last_validation
+            and self.best is not None
+            and self.best.mean >= target
+        )
 
     def _asked_to_stop(self) -> bool:
         reason = self.directory.stop_reason()
@@ -214,7 +224,9 @@ class Session:
         self.directory.append_event("eval", name=name, eval=result.model_dump(mode="json"))
         self.performance[f"eval_{name}"] = result.seconds or 0.0
         path = self.directory.path / f"eval-{name}.jsonl"
-        _write_lines(path, [json.dumps(_episode_line(0, i, e), ensure_ascii=False, default=str) for i, e in enumerate(episodes)])
+        _write_lines(
+            path, [json.dumps(_episode_line(0, i, e), ensure_ascii=False, default=str) for i, e in enumerate(episodes)]
+        )
 
     def _restore_best(self) -> None:
         """Goes back to the weights of the best validation, where there was a worse one after it."""
@@ -284,7 +296,9 @@ def _reward(config: TrainingConfig, folders: tuple[Path, ...]) -> Any:
 
     function = load_object(config.reward, folders)
     if not callable(function):
-        raise ConfigError(f"reward {config.reward} is not a function; it must be function(episode, environment) -> float.")
+        raise ConfigError(
+            f"reward {config.reward} is not a function; it must be function(episode, environment) -> float."
+        )
     return function
 
 
@@ -331,7 +345,7 @@ def train_directory(path: Path) -> int:
         reason = directory.stop_reason() or str(stopped)
         directory.append_event("stopped", reason=reason)
         directory.finish(RunState.STOPPED, stop_reason=reason)
-    except Exception as error:  # noqa: BLE001 - the last word of the process
+    except Exception as error:
         traceback.print_exc()
         sys.stderr.flush()
         failure = failure_of(error)

@@ -171,7 +171,7 @@ async def try_patch(
 
 def _trial_text(view: TrialView) -> str:
     if view.decision is not None:
-        return f"Trial {view.spec.trial_id}: {view.decision.verdict}. {view.decision.say}"
+        return f"Trial {view.spec.trial_id} ended. {view.decision.say}."
     verb = "started" if view.began and not view.pairs else "running" if view.running else "interrupted"
     effect = "" if view.summary is None else f", mean difference so far {view.summary.effect:+.3f}"
     return f"Trial {view.spec.trial_id} {verb}: {len(view.pairs)} of at most {view.spec.plan.max_pairs} pairs{effect}."

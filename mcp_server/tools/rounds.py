@@ -100,7 +100,10 @@ async def evolve(
     else:
         raise RoundError("evolve needs a request (what to train), or resume with the id of an evolution")
     found = await anyio.to_thread.run_sync(standing, state, view.evolution)
-    return answer(_standing_text(found), _rounds_answer(state, found))
+    data = _rounds_answer(state, found)
+    if found.evolution is not None and found.evolution.running:
+        data.next = _follow(found.evolution)
+    return answer(_standing_text(found), data)
 
 
 def _state_word(view: EvolutionView | None) -> str:
@@ -200,7 +203,7 @@ def _after_status(found: Standing) -> Next:
         if found.active_runs:
             watch = {"run_id": found.active_runs[0], "wait_s": 30}
             return Next(say="Watch its run.", tool="monitor_run", arguments=watch)
-        return Next(say="Look again after check_again_s.", tool="round_status", arguments={"evolution": view.evolution})
+        return _follow(view)
     if view is not None and not view.complete:
         return Next(say="Take it up again.", tool="evolve", arguments={"resume": view.evolution})
     if found.active_runs:
@@ -211,6 +214,10 @@ def _after_status(found: Standing) -> Next:
     return Next(
         say="Train, or let rounds run by themselves with evolve.", tool="load_skill", arguments={"skill": "rllm-train"}
     )
+
+
+def _follow(view: EvolutionView) -> Next:
+    return Next(say="Look again after check_again_s.", tool="round_status", arguments={"evolution": view.evolution})
 
 
 _SEE_STATUS = Next(say="See rounds and evolutions.", tool="round_status")

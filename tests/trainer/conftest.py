@@ -17,7 +17,6 @@ from trainer.rollout import engine as engine_module
 from trainer.rollout.engine import RolloutEngine
 from trainer.rollout.types import EpisodeRequest, Limits
 
-
 torch.set_num_threads(1)  # spinning threads of a second test or run on the same cores cost more than they bring
 
 

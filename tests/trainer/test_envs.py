@@ -133,7 +133,7 @@ def test_numbers_are_compared_as_numbers() -> None:
 
 
 def test_split_shares_are_what_they_say() -> None:
-    counts = {split: 0 for split in Split}
+    counts = dict.fromkeys(Split, 0)
     for i in range(5000):
         counts[split_of(i)] += 1
     assert 0.57 < counts[Split.TRAIN] / 5000 < 0.63

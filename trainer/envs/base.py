@@ -76,7 +76,9 @@ class EnvironmentSpec:
                 )
         tools = tuple(sorted(m for m in members if not m.startswith("_") and m not in NOT_TOOLS))
         if not tools:
-            raise EnvironmentFault(f"environment {name}: class {environment.__name__} has no public method to use as a tool.")
+            raise EnvironmentFault(
+                f"environment {name}: class {environment.__name__} has no public method to use as a tool."
+            )
         for tool in tools:
             if not inspect.getdoc(members[tool]):
                 raise EnvironmentFault(

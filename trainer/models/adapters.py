@@ -15,7 +15,9 @@ def with_adapters(loaded: LoadedModel, rank: int) -> LoadedModel:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
         raise ModelFault("lora=true needs the extra `lora`: pip install 'mcp-evo[lora]'.") from error
-    settings = LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM")
+    settings = LoraConfig(
+        r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM"
+    )
     # the inner model keeps its class and its attention function; peft only swaps linear layers in place
     return replace(loaded, model=get_peft_model(loaded.model, settings), shared_prefix=False)
 

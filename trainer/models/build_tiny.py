@@ -25,7 +25,15 @@ from trainer.models.demonstrations import SHARES, Faults, Message, transcript
 from trainer.models.shared_prefix import NO_MASK, PackedTree, install, pack_tree
 from trainer.rollout.rendering import tool_schemas
 
-SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"]
+SPECIAL = [
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<tool_call>",
+    "</tool_call>",
+    "<tool_response>",
+    "</tool_response>",
+]
 VOCABULARY = 560
 TEMPLATE = Path(__file__).with_name("chat.jinja")
 
@@ -49,7 +57,8 @@ class Phase:
 PHASES = (
     Phase("format", 450, 32, 3e-3, header=False, operator_weight=5.0),
     Phase("header", 250, 32, 2e-3, header=True, operator_weight=3.0),
-    Phase("exact", 1800, 32, 2e-3, header=True, operator_weight=2.0),
+    Phase("exact", 800, 32, 2e-3, header=True, operator_weight=2.0),
+    Phase("sure", 900, 32, 1.5e-3, header=True),
     Phase("imperfect", 150, 32, 5e-4, header=True, faults=Faults(wrong_operator=0.58, no_finish=0.22, wrong_hop=0.35)),
 )
 
@@ -126,7 +135,9 @@ class Batches:
         self.headers = Headers(tokenizer)
         self.start, self.end = tokenizer.convert_tokens_to_ids(["<|im_start|>", "<|im_end|>"])
         self.assistant = tokenizer("assistant", add_special_tokens=False)["input_ids"][0]
-        self.operators = {i for i in range(len(tokenizer)) if tokenizer.decode([i]).strip() in ("+", "-", "*", "(", ")")}
+        self.operators = {
+            i for i in range(len(tokenizer)) if tokenizer.decode([i]).strip() in ("+", "-", "*", "(", ")")
+        }
         self.prefixes: dict[str, list[int]] = {}
 
     def weights(self, ids: list[int], operator_weight: float) -> list[float]:
@@ -187,8 +198,11 @@ def train_phase(model: Qwen2ForCausalLM, batches: Batches, phase: Phase, rng: ra
             print(f"{phase.name} {step} loss {loss.item():.4f} {time.perf_counter() - began:.0f} s", flush=True)
 
 
-def build(out: Path, phases: tuple[Phase, ...] = PHASES, seed: int = 0) -> None:
-    """Trains and writes model (half precision) and tokenizer to `out`; after each phase a full-precision state beside it."""
+def build(out: Path, seed: int = 0, begin: str | None = None) -> None:
+    """Trains and writes model (half precision) and tokenizer to `out`; after each phase a full-precision state beside it.
+
+    `begin`: start with this phase, from the state that the one before it left.
+    """
     rng = random.Random(seed)
     torch.manual_seed(seed)
     tokenizer = build_tokenizer(rng)
@@ -197,6 +211,11 @@ def build(out: Path, phases: tuple[Phase, ...] = PHASES, seed: int = 0) -> None:
     install(model)
     batches = Batches(tokenizer)
     out.mkdir(parents=True, exist_ok=True)
+    phases = list(PHASES)
+    if begin is not None:
+        at = [phase.name for phase in phases].index(begin)
+        model.load_state_dict(torch.load(out.parent / f"{out.name}.{phases[at - 1].name}.pt", weights_only=True))
+        phases = phases[at:]
     for phase in phases:
         train_phase(model, batches, phase, rng)
         torch.save(model.state_dict(), out.parent / f"{out.name}.{phase.name}.pt")
@@ -213,8 +232,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Build the bundled model `tiny`.")
     parser.add_argument("out", type=Path)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--begin", choices=[phase.name for phase in PHASES[1:]])
     arguments = parser.parse_args()
-    build(arguments.out, seed=arguments.seed)
+    build(arguments.out, seed=arguments.seed, begin=arguments.begin)
 
 
 if __name__ == "__main__":

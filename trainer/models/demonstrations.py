@@ -140,7 +140,7 @@ def lookups(rng: random.Random, faults: Faults) -> tuple[list[Message], list[Mes
 
 
 KINDS = {"calculator": calculator, "house_rules": houses, "lookup": lookups}
-SHARES = {"calculator": 0.38, "house_rules": 0.34, "lookup": 0.28}
+SHARES = {"calculator": 0.40, "house_rules": 0.36, "lookup": 0.24}
 """Share of each environment in the training mixture."""
 
 

@@ -225,7 +225,9 @@ class Decode:
         self.column += 1
         if self.header == 0 or bool((self.pad > 0).any()):
             seen = torch.arange(self.column) >= self.pad[:, None]
-            self._mask = torch.zeros(seen.shape, dtype=self.k[0].dtype).masked_fill_(~seen, float("-inf"))[:, None, None]
+            self._mask = torch.zeros(seen.shape, dtype=self.k[0].dtype).masked_fill_(~seen, float("-inf"))[
+                :, None, None
+            ]
         else:
             self._mask = None
 

@@ -124,7 +124,7 @@ class RolloutEngine:
             if observation:
                 last = messages[-1]
                 messages[-1] = dict(last, content=f"{last['content']}\n\n{observation}")
-        except Exception as error:  # noqa: BLE001 - a bad episode is data, not a crash
+        except Exception as error:
             self._fail(episode, "reset", error)
         episode.messages = messages
         episode.prompt_ids = list(self.renderer.prompt_ids(messages))
@@ -188,9 +188,7 @@ class RolloutEngine:
                 episode.mask.append(1)
                 episode.logprobs.append(logps[i])
                 episode.entropy_sum += entropies[i]
-                if token in self.ends:
-                    ended.append(row)
-                elif len(episode.completion_ids) >= self.limits.max_completion_tokens:
+                if token in self.ends or len(episode.completion_ids) >= self.limits.max_completion_tokens:
                     ended.append(row)
             chosen.append(token)
         if ended:
@@ -264,7 +262,7 @@ class RolloutEngine:
     def _finished(self, row: _Row) -> bool:
         try:
             finished = "finished" in dir(row.environment) and bool(_value(row.environment.finished))
-        except Exception as error:  # noqa: BLE001 - see _begin
+        except Exception as error:
             self._fail(row.episode, "finished", error)
             row.done = True
             return True
@@ -299,12 +297,12 @@ class RolloutEngine:
                     episode.reward = reward
                 else:
                     self._fail(episode, "get_reward", ValueError(f"the reward is {reward}"))
-            except Exception as error:  # noqa: BLE001 - see _begin
+            except Exception as error:
                 self._fail(episode, "get_reward", error)
         if row.environment is not None and "close" in dir(row.environment):
             try:
                 row.environment.close()
-            except Exception as error:  # noqa: BLE001 - the episode is over; note it
+            except Exception as error:
                 episode.error = episode.error or f"close: {type(error).__name__}: {error}"
         if not episode.completion_ids:  # TRL needs one token a row; mask 0 keeps it out of the loss
             episode.completion_ids, episode.mask, episode.logprobs = [min(self.ends)], [0], [0.0]

@@ -69,12 +69,15 @@ class Renderer:
     def _edges(self, turn: list[Message]) -> tuple[str, str]:
         """Text between the assistant's end token and the observation, and from there to the model's next token."""
         call = [{"type": "function", "function": {"name": "x", "arguments": {}}}]
-        for assistant in ({"role": "assistant", "content": "", "tool_calls": call}, {"role": "assistant", "content": "a"}):
+        for assistant in (
+            {"role": "assistant", "content": "", "tool_calls": call},
+            {"role": "assistant", "content": "a"},
+        ):
             base = [{"role": "user", "content": "q"}, assistant]
             for following in (turn, [{"role": "user", "content": MARKER}]):
                 try:
                     before, full = self._text(base, False), self._text([*base, *following], True)
-                except Exception:  # noqa: S112 - jinja templates raise what they like for roles they do not know
+                except Exception:
                     continue
                 end = str(self.tokenizer.eos_token)
                 cut = before.rfind(end) + len(end) if end in before else len(before)
@@ -124,7 +127,7 @@ class Renderer:
         ]
         try:
             parts = self._text([*base, *two], True).split(MARKER)
-        except Exception:  # noqa: BLE001 - see _edges
+        except Exception:
             return "\n"
         return parts[1] if len(parts) == 3 else "\n"
 

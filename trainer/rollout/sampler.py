@@ -10,7 +10,6 @@ import hashlib
 import math
 
 import numpy as np
-import torch
 from torch import Tensor
 
 

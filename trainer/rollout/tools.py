@@ -17,7 +17,9 @@ class _Worker:
     """One daemon thread that runs one call at a time; abandoned when a call hangs."""
 
     def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], queue.SimpleQueue[tuple[bool, Any]]]] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], queue.SimpleQueue[tuple[bool, Any]]]] = (
+            queue.SimpleQueue()
+        )
         threading.Thread(target=self._serve, name="tool-calls", daemon=True).start()
 
     def _serve(self) -> None:
@@ -25,7 +27,7 @@ class _Worker:
             job, answer = self._jobs.get()
             try:
                 answer.put((True, job()))
-            except BaseException as error:  # noqa: BLE001 - handed to the caller, who decides
+            except BaseException as error:
                 answer.put((False, error))
 
     def run(self, job: Callable[[], Any], timeout_s: float) -> Any:
@@ -59,6 +61,6 @@ class ToolRunner:
             raise
         except TypeError as error:
             return f"Error: wrong arguments: {error}".replace(f"{type(environment).__name__}.", ""), False
-        except Exception as error:  # noqa: BLE001 - whatever a tool raises is the model's feedback
+        except Exception as error:
             return f"Error: {error}", False
         return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str), True
