@@ -105,9 +105,10 @@ def table(results: dict[str, dict[str, float | str]], arguments: argparse.Namesp
     lines = [
         "# Where RL works on `tiny`",
         "",
-        f"`python benchmarks/tiny_sweep.py --seeds {arguments.seeds} --episodes {arguments.episodes}`, `calculator` mixed, "
-        f"64 problems, temperature 1, test success at the end (n = 128, no checkpoint choice), mean and range over "
-        f"{arguments.seeds} seeds.",
+        f"`python benchmarks/tiny_sweep.py --seeds {arguments.seeds} --episodes {arguments.episodes}`",
+        "",
+        "`calculator` mixed, 64 problems, temperature 1; test success at the end (n = 128, no checkpoint choice): mean "
+        + f"and range over {arguments.seeds} seeds.",
         "",
         "| learning rate | " + " | ".join(f"{b} x {g}" for b, g in SHAPES) + " |",
         "|---" * (len(SHAPES) + 1) + "|",
@@ -127,9 +128,9 @@ def table(results: dict[str, dict[str, float | str]], arguments: argparse.Namesp
     lines += [
         "",
         f"Before training: {statistics.mean(before):.2f} ({min(before):.2f}–{max(before):.2f}). Profile `original` "
-        f"(1e-5, 2 x 4, temperature 0.7): {cell([f'original-s{s}' for s in seeds])}.",
+        + f"(1e-5, 2 x 4, temperature 0.7): {cell([f'original-s{s}' for s in seeds])}.",
         "",
-        "A shape is problems x generations of one optimiser step; all cells of a table have the same number of episodes.",
+        "A shape is problems x generations of one optimiser step; all cells have the same number of episodes.",
         "",
     ]
     return "\n".join(lines)

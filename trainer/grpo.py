@@ -3,8 +3,8 @@
 One optimiser step:
 
 1. `rollout` plays batch_size groups of G episodes with our engine and hands TRL ids, masks and rewards.
-2. TRL turns rewards into advantages; `_without_dead_rows` takes out groups whose rewards do not differ and episodes that
-   are no evidence, and counts the loss normaliser anew, so that no forward pass is spent on them.
+2. TRL turns rewards into advantages; `_without_dead_rows` takes out groups whose rewards do not differ and episodes
+   that are no evidence, and counts the loss normaliser anew, so that no forward pass is spent on them.
 3. `_get_per_token_logps_and_entropies` computes log-probabilities with each prefix once (models/shared_prefix.py).
 4. TRL's loss, then the guard: an update that is not finite is skipped, a second one in a row ends the run.
 
@@ -278,7 +278,7 @@ def _score(hidden: Tensor, target: Tensor, head: torch.nn.Module, temperature: f
         logp = (head(states).float() / temperature).log_softmax(-1)
         return logp.gather(-1, ids[:, None])[:, 0], -(logp.exp() * logp).sum(-1).detach()
 
-    rows = max(1, LOGIT_ELEMENTS // int(head.weight.shape[0]))  # type: ignore[union-attr]
+    rows = max(1, LOGIT_ELEMENTS // int(head.weight.shape[0]))
     if len(hidden) <= rows:
         return part(hidden, target)
     parts = [
@@ -351,8 +351,8 @@ class _StepRecorder(TrainerCallback):
         self.trainer.on_step(line)
         if self._bad_updates >= 2:
             raise NonFinite(
-                f"the gradient was not finite in two updates in a row, last at step {state.global_step}. The learning rate "
-                f"{self.trainer.settings.learning_rate:g} is probably too high; try half of it."
+                f"the gradient was not finite in two updates in a row, last at step {state.global_step}. The learning "
+                f"rate {self.trainer.settings.learning_rate:g} is probably too high; try half of it."
             )
         reason = self.trainer.after_step(state.global_step)
         if reason is not None:

@@ -48,8 +48,8 @@ def build_tasks(config: TrainingConfig, spec: EnvironmentSpec, folder: Path) -> 
         return _from_file(config, folder)
     if spec.tasks is None:
         raise DataFault(
-            f"environment {config.env} makes no problems of its own; give it a file: data=tasks.jsonl (one JSON object a "
-            "line with `prompt` and the arguments of reset)."
+            f"environment {config.env} makes no problems of its own; give it a file: data=tasks.jsonl (one JSON object "
+            "a line with `prompt` and the arguments of reset)."
         )
     make = spec.tasks
     try:
@@ -124,7 +124,8 @@ def _mapped(row: Any, columns: dict[str, str], where: str) -> Row:
         mapped[ours] = mapped.pop(theirs)
     if "prompt" not in mapped:
         raise DataFault(
-            f"{where}: no `prompt`. Name the column that holds it: columns={{prompt: NAME}}; it has {', '.join(map(str, row))}."
+            f"{where}: no `prompt`. Name the column that holds it: columns={{prompt: NAME}}; "
+            f"it has {', '.join(map(str, row))}."
         )
     prompt = mapped["prompt"]
     if not (isinstance(prompt, str) and prompt.strip()) and not (isinstance(prompt, list) and prompt):
@@ -152,7 +153,7 @@ def _read_csv(path: Path) -> list[tuple[int, Any]]:
 
 
 def _read_parquet(path: Path) -> list[tuple[int, Any]]:
-    import pyarrow.parquet
+    import pyarrow.parquet  # type: ignore[import-untyped]
 
     return list(enumerate(pyarrow.parquet.read_table(path).to_pylist(), start=1))
 

@@ -199,7 +199,7 @@ class Session:
             self.directory.set_fields(eval=evals, best_step=step)
 
     def _target_met(self) -> bool:
-        """The target counts when the validation just made reaches it, so that the model that is kept is the one measured."""
+        """The target counts when the validation just made reaches it: the model that is kept is the one measured."""
         target = self.config.target_reward
         return (
             target is not None
@@ -330,7 +330,10 @@ def failure_of(error: BaseException) -> Failure:
         kind = "disk_full"
         message = f"the disk is full ({error.filename or 'run directory'}). Free space and start the run again."
     if kind == "oom":
-        message = f"out of memory ({message[:200]}). Use fewer or shorter episodes (batch_size, num_generations, max_completion_tokens), or lora=true."
+        message = (
+            f"out of memory ({message[:200]}). Use fewer or shorter episodes (batch_size, num_generations, "
+            "max_completion_tokens), or lora=true."
+        )
     return Failure(kind=kind, message=message)
 
 

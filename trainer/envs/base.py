@@ -90,7 +90,7 @@ class EnvironmentSpec:
             factory=environment,
             tools=tools,
             system_prompt=vars(environment).get("system_prompt"),
-            tasks=environment.tasks if "tasks" in dir(environment) else None,
+            tasks=vars(environment)["tasks"].__get__(None, environment) if "tasks" in vars(environment) else None,
         )
 
 

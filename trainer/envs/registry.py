@@ -1,4 +1,4 @@
-"""Environments by name: entry points of the group `mcp_evo.environments`, and `python:module:Class` for the user's own."""
+"""Environments by name: entry points of the group `mcp_evo.environments`, and `python:module:Class` for your own."""
 
 import difflib
 import importlib
@@ -29,7 +29,8 @@ def load(name: str, folders: tuple[Path, ...] = ()) -> EnvironmentSpec:
         near = difflib.get_close_matches(name, points, n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
         raise EnvironmentFault(
-            f"unknown environment {name!r}. Allowed: {', '.join(sorted(points))}, or python:module:Class for your own.{hint}"
+            f"unknown environment {name!r}. Allowed: {', '.join(sorted(points))}, or python:module:Class for your own."
+            f"{hint}"
         )
     return EnvironmentSpec.of(name, points[name].load())
 

@@ -1,7 +1,7 @@
 """Builds the bundled model `tiny`: supervised training of a 1 M parameter Qwen 2 on generated tool-use transcripts.
 
-Run `python -P -m trainer.models.build_tiny OUT`; about fifteen minutes on two cores. Phases (seen to be several times faster
-than one long run): without the tool header and with operator tokens weighted 5x, then with the header, then long and
+Run `python -P -m trainer.models.build_tiny OUT`; about twenty minutes on two idle cores. Phases (seen to be several
+times faster than one long run): without the tool header and with operator tokens weighted 5x, then with the header, then long and
 exact, last a short phase on imperfect demonstrations, so that the model succeeds sometimes and RL has what to mend.
 The header is rendered exactly as training renders it later and shared by the rows of a batch (packing), so it costs
 little.
@@ -11,7 +11,7 @@ import argparse
 import os
 import random
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -51,7 +51,7 @@ class Phase:
     header: bool
     """With the tools in the prompt."""
     operator_weight: float = 1.0
-    faults: Faults = Faults()
+    faults: Faults = field(default_factory=Faults)
 
 
 PHASES = (
@@ -162,7 +162,8 @@ class Batches:
                 self.prefixes[prefix] = self.tokenizer(prefix, add_special_tokens=False)["input_ids"]
             ids = self.tokenizer(rest.removesuffix("\n"), add_special_tokens=False)["input_ids"]
             by_env.setdefault(prefix, []).append((ids, self.weights(ids, phase.operator_weight)))
-        groups, weights = [], []
+        groups: list[tuple[list[int], list[list[int]]]] = []
+        weights: list[float] = []
         for prefix, rows in by_env.items():
             groups.append((self.prefixes[prefix], [ids for ids, _ in rows]))
             weights.extend(w for _, row in rows for w in row)
@@ -199,7 +200,7 @@ def train_phase(model: Qwen2ForCausalLM, batches: Batches, phase: Phase, rng: ra
 
 
 def build(out: Path, seed: int = 0, begin: str | None = None) -> None:
-    """Trains and writes model (half precision) and tokenizer to `out`; after each phase a full-precision state beside it.
+    """Trains and writes model (half precision) and tokenizer to `out`, after each phase a full-precision state beside.
 
     `begin`: start with this phase, from the state that the one before it left.
     """

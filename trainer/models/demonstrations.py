@@ -9,7 +9,7 @@ from typing import Any
 
 from trainer.envs import house_rules, lookup
 from trainer.envs.arithmetic import ArithmeticFault, evaluate, show
-from trainer.envs.base import Row
+from trainer.envs.base import Row, Split
 from trainer.envs.calculator import QUESTIONS, problem
 from trainer.experience.block import with_experience
 
@@ -122,7 +122,7 @@ def houses(rng: random.Random, faults: Faults) -> tuple[list[Message], list[Mess
 
 def lookups(rng: random.Random, faults: Faults) -> tuple[list[Message], list[Message]]:
     """(prompt, turns) of one lookup episode."""
-    row: Row = lookup.Lookup.tasks(rng.choice(("train", "validation", "test")), 1, rng.randrange(10**9))[0]
+    row: Row = lookup.Lookup.tasks(rng.choice(list(Split)), 1, rng.randrange(10**9))[0]
     prompt = [{"role": "user", "content": row["prompt"]}]
     environment = lookup.Lookup()
     environment.reset(**row)

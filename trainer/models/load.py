@@ -76,9 +76,9 @@ def _advice(info: ModelInfo, error: Exception) -> str:
     reason = " ".join(str(error).split())[:300]
     if info.kind is ModelKind.HUB:
         return (
-            f"model {info.name} could not be fetched from the Hugging Face hub and is not in the local cache ({reason}). "
-            "Check the network and the name, download it beforehand and give its folder (model=/path/to/folder), or use "
-            "model=tiny, which ships with the package."
+            f"model {info.name} could not be fetched from the Hugging Face hub and is not in the local cache "
+            f"({reason}). Check the network and the name, download it beforehand and give its folder "
+            "(model=/path/to/folder), or use model=tiny, which ships with the package."
         )
     if info.kind is ModelKind.GGUF and isinstance(error, ImportError):
         return "reading a .gguf model needs the extra `gguf`: pip install 'mcp-evo[gguf]'."

@@ -2,14 +2,14 @@
 
 Two layouts, chosen per forward call by the keyword `layout` (without it the model behaves as with plain SDPA):
 
-- `Tree`: many conversations in one packed sequence. A tree of segments (tool header → prompt of a group → rows) laid out
-  depth first; a token sees its own segment causally and its ancestors fully. Used for training and for prefill.
+- `Tree`: many conversations in one packed sequence. A tree of segments (tool header → prompt of a group → rows) laid
+  out depth first; a token sees its own segment causally and its ancestors fully. Used for training and for prefill.
 - `Decode`: one new token a row. Keys and values of the prefix that all rows share are read once for the whole batch,
   the rest lies in a preallocated buffer per row, left padded so that all rows write the same column.
 
 A query's attention is computed in pieces (one per ancestor) that each return their log-sum-exp; pieces are merged as
-softmax(a ∪ b) = σ(l_b - l_a) · b + (1 - σ) · a with l = logaddexp(l_a, l_b). In the backward pass the flash kernel, given the
-*merged* output and log-sum-exp, returns each piece's exact share of the gradient, since the probability of a key under
+softmax(a ∪ b) = σ(l_b - l_a) · b + (1 - σ) · a with l = logaddexp(l_a, l_b). In the backward pass the flash kernel, given
+the *merged* output and log-sum-exp, returns each piece's exact share of the gradient, since the probability of a key under
 the merged softmax is exp(score - l).
 """
 
@@ -56,7 +56,7 @@ def _attention(
         )
         return output
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    return layout.attend(int(module.layer_idx), query, key, value, scale), None  # type: ignore[arg-type]
+    return layout.attend(int(module.layer_idx), query, key, value, scale), None
 
 
 AttentionInterface.register(NAME, _attention)
@@ -139,13 +139,13 @@ class Tree:
 
 class _TreeAttention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, tree: Tree, scale: float) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, tree: Tree, scale: float) -> Tensor:
         repeats = query.shape[1] // key.shape[1]
         keys, values = repeat_kv(key, repeats), repeat_kv(value, repeats)
         merged = torch.empty_like(query)
         lse = query.new_empty(query.shape[:3], dtype=torch.float32)
         for p in tree.pieces:
-            out, l = _flash(
+            out, part = _flash(
                 query[:, :, p.q : p.q + p.nq],
                 keys[:, :, p.k : p.k + p.nk],
                 values[:, :, p.k : p.k + p.nk],
@@ -157,16 +157,16 @@ class _TreeAttention(torch.autograd.Function):
             target, total = merged[:, :, p.q : p.q + p.nq], lse[:, :, p.q : p.q + p.nq]
             if p.first:
                 target.copy_(out)
-                total.copy_(l)
+                total.copy_(part)
             else:
-                target.lerp_(out, torch.sigmoid(l - total)[..., None].to(out.dtype))
-                total.copy_(torch.logaddexp(total, l))
+                target.lerp_(out, torch.sigmoid(part - total)[..., None].to(out.dtype))
+                total.copy_(torch.logaddexp(total, part))
         ctx.save_for_backward(query, keys, values, merged, lse)
         ctx.tree, ctx.scale, ctx.repeats = tree, scale, repeats
         return merged
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
         query, keys, values, merged, lse = ctx.saved_tensors
         dq, dk, dv = torch.zeros_like(query), torch.zeros_like(keys), torch.zeros_like(values)
         for p in ctx.tree.pieces:

@@ -33,8 +33,8 @@ def tool_schemas(spec: EnvironmentSpec) -> list[dict[str, Any]]:
             schemas.append(get_json_schema(members[name]))
         except Exception as error:  # transformers raises its own classes and plain ones; all mean: not describable
             raise EnvironmentFault(
-                f"environment {spec.name}: tool `{name}` cannot be described to the model: {error}. Give every argument "
-                "a type hint and a line under `Args:` in the docstring."
+                f"environment {spec.name}: tool `{name}` cannot be described to the model: {error}. Give every "
+                "argument a type hint and a line under `Args:` in the docstring."
             ) from error
     return schemas
 

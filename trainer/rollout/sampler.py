@@ -23,8 +23,9 @@ def stream(seed: int, task: int, occurrence: int, generation: int, turn: int, le
 def sample(logits: Tensor, uniforms: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
     """Draws one token a row from softmax(logits / temperature).
 
-    logits: (R, V) any float type; uniforms: (R,) float64 in (0, 1] (0 would draw tokens that have no probability). Returns (R,) tokens, (R,) float32 exact
-    log-probabilities under that distribution, and (R,) float32 entropies in nats.
+    logits: (R, V) any float type; uniforms: (R,) float64 in (0, 1] (0 would draw tokens that have no probability).
+    Returns (R,) tokens, (R,) float32 exact log-probabilities under that distribution, and (R,) float32 entropies in
+    nats.
     """
     scaled = logits.float()
     if temperature != 1.0:

@@ -1,4 +1,4 @@
-"""Episodes to numbers: one metrics line of a step, or one evaluation. Pure; a missing number is left out, never zero."""
+"""Episodes to numbers: a metrics line of a step, or an evaluation. Pure; a missing number is left out, never zero."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -75,7 +75,7 @@ def _unique_share(episodes: Sequence[Episode], group_size: int) -> float:
 
 
 def evaluation(episodes: Sequence[Episode], split: str, seconds: float) -> Eval:
-    """Success with its Wilson interval, split into format, tool use and correctness. Broken episodes count as failures."""
+    """Success with its Wilson interval, split into format, tool use and correctness. A broken episode is a failure."""
     successes = [e.valid and e.reward > SUCCESS for e in episodes]
     called = [good for e, good in zip(episodes, successes, strict=True) if e.tool_calls > 0]
     rates = _rates(episodes)

@@ -1,4 +1,4 @@
-"""Values of a training run: states, the run document, an evaluation, a metrics line. Files: see docs/architecture.md."""
+"""Values of a training run: states, the run document, an evaluation. Files: see docs/architecture.md."""
 
 from enum import StrEnum
 from typing import Any, Literal
