@@ -4,22 +4,23 @@ import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
+from optimizer.analyze.thresholds import thresholds_from
 from skill_bank.bank import SkillBank
 from skill_bank.policy import CompiledPolicy, PolicyError
 from skill_bank.types import BankError
 from trainer.config import ConfigError
 from trainer.runs.errors import RunError, WorkspaceError
+from trainer.runs.findings import Thresholds
 from trainer.runs.workspace import Workspace, create_workspace, find_workspace, open_workspace
 
 CONFIG_SKILL = "rllm-config"
 """Skill whose policy gives defaults and safe ranges."""
 
-ANALYZE_SKILL = "rllm-analyze"
-"""Skill whose policy says when a finding is made."""
+MONITOR_SKILL = "rllm-monitor"
+"""Skill whose policy gives thresholds."""
 
 
 class CommandError(Exception):
@@ -78,19 +79,16 @@ class PolicyInForce:
     config: CompiledPolicy
     versions: dict[str, str]
     """Skill → version of the bank that it comes from."""
-    thresholds: dict[str, Any]
-    """When a finding is made, as far as policy says (`Thresholds.from_policy`)."""
+    thresholds: Thresholds
+    """When the diagnosis speaks."""
 
 
 def policy_in_force(workspace: Workspace, profile: str | None = None) -> PolicyInForce:
     """Policy of the live bank, which is seeded from the shipped one where it is missing. Raises BankError."""
     bank = SkillBank.seed(workspace.root / "skills")
     versions = {}
-    for skill in (CONFIG_SKILL, ANALYZE_SKILL):
-        record = bank.version(skill) if skill in bank.skills() else None
+    for skill in (CONFIG_SKILL, MONITOR_SKILL):
+        record = bank.version(skill)
         if record is not None:
             versions[skill] = f"v{record.number}"
-    thresholds: dict[str, Any] = {}
-    if ANALYZE_SKILL in bank.skills():
-        thresholds = dict(bank.policy(ANALYZE_SKILL).resolve({}).get("diagnosis", {}))
-    return PolicyInForce(bank.policy(CONFIG_SKILL, profile), versions, thresholds)
+    return PolicyInForce(bank.policy(CONFIG_SKILL, profile), versions, thresholds_from(bank.resolve(MONITOR_SKILL, {})))

@@ -40,6 +40,7 @@ COMMANDS: dict[str, Command] = {
     "reject": Command("mcp_server.cli.approve"),
     "patches": Command("mcp_server.cli.patches"),
     "rounds": Command("mcp_server.cli.rounds"),
+    "skills": Command("mcp_server.cli.skills"),
     "trajectories": Command("mcp_server.cli.trajectories"),
     "audit": Command("mcp_server.cli.audit"),
     "doctor": Command("mcp_server.cli.doctor"),

@@ -10,7 +10,7 @@ from rich.table import Table
 from mcp_server.cli.context import CliState, policy_in_force, to_stderr, to_stdout
 from mcp_server.cli.live import duration, number
 from trainer.runs import supervise
-from trainer.runs.diagnose import DEFAULT_THRESHOLDS, Thresholds
+from trainer.runs.diagnose import DEFAULT_THRESHOLDS
 from trainer.runs.launch import LocalLauncher
 from trainer.runs.processes import STOP_GRACE_S
 from trainer.runs.registry import LATEST, find_run, list_runs
@@ -104,7 +104,7 @@ def show_command(
     console = to_stdout()
     thresholds = DEFAULT_THRESHOLDS
     if (workspace.root / "skills" / "bank.yaml").exists():
-        thresholds = Thresholds.from_policy(policy_in_force(workspace).thresholds)
+        thresholds = policy_in_force(workspace).thresholds
     for line in report_lines(build_report(found.directory, thresholds), width=console.width):
         console.print(line, markup=False)
 

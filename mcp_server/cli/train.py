@@ -14,7 +14,6 @@ from mcp_server.cli.context import CliState, CommandError, PolicyInForce, policy
 from mcp_server.cli.live import TrainingView
 from trainer.config import TrainingConfig
 from trainer.runs import supervise
-from trainer.runs.diagnose import Thresholds
 from trainer.runs.launch import LocalLauncher, follow, start_run
 from trainer.runs.registry import Run, list_runs
 from trainer.runs.report import build_report, report_lines
@@ -156,6 +155,8 @@ def _print_detached(state: CliState, directory: RunDirectory, *, as_json: bool) 
         return
     console = to_stdout()
     console.print(f"{document.run_id}: {document.state}", markup=False)
+    if document.state is RunState.QUEUED:
+        console.print("it starts when a slot is free and a server or a command looks after the workspace", markup=False)
     console.print(f"follow it with: {state.command('runs', 'show', document.run_id)}", markup=False)
 
 
@@ -204,7 +205,7 @@ def _is_active(run: Run) -> bool:
 
 def _report(directory: RunDirectory, policy: PolicyInForce, *, as_json: bool) -> None:
     console = to_stderr() if as_json else to_stdout()
-    report = build_report(directory, Thresholds.from_policy(policy.thresholds))
+    report = build_report(directory, policy.thresholds)
     console.print()
     for line in report_lines(report, width=console.width):
         console.print(line, markup=False)

@@ -10,8 +10,10 @@ import pytest
 from run_helpers import MakeRun
 
 from trainer.runs.errors import RunError
+from trainer.runs.registry import list_runs
 from trainer.runs.rundir import RunDirectory
 from trainer.runs.types import Failure, RunState, Verdict
+from trainer.runs.workspace import Workspace
 
 
 def test_a_document_round_trips_with_fields_of_later_versions(make_run: MakeRun) -> None:
@@ -128,3 +130,16 @@ def test_a_run_is_not_created_over_another_one(make_run: MakeRun) -> None:
     make_run("same")
     with pytest.raises(RunError, match="exists already"):
         make_run("same")
+
+
+def test_a_run_that_could_not_be_written_leaves_nothing(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, make_run: MakeRun
+) -> None:
+    def full(path: Path, document: object) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr("trainer.runs.rundir.write_json_atomic", full)
+    with pytest.raises(OSError, match="No space left"):
+        make_run("full")
+    assert list(workspace.runs.iterdir()) == []
+    assert list_runs(workspace) == []

@@ -4,11 +4,12 @@ import os
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.runs.errors import WorkspaceError
-from trainer.runs.workspace import FOLDERS, check_id, create_workspace, find_workspace, open_workspace
+from trainer.runs.workspace import FOLDERS, WorkspaceConfig, check_id, create_workspace, find_workspace, open_workspace
 
 
 def test_the_option_wins_then_the_variable_then_an_ancestor(tmp_path: Path) -> None:
@@ -40,8 +41,10 @@ def test_a_new_workspace_is_private_and_invisible_to_git(tmp_path: Path) -> None
     assert (workspace.root / ".gitignore").read_text() == "*\n"
     assert {path.name for path in workspace.root.iterdir()} >= set(FOLDERS)
     (workspace.root / ".gitignore").write_text("mine\n")
+    (workspace.root / "config.yaml").write_text("max_concurrent_runs: 2\n")
     create_workspace(workspace.root)
     assert (workspace.root / ".gitignore").read_text() == "mine\n"
+    assert (workspace.root / "config.yaml").read_text() == "max_concurrent_runs: 2\n"
 
 
 def test_finding_creates_nothing(tmp_path: Path) -> None:
@@ -106,3 +109,10 @@ def test_settings_have_defaults_and_keep_what_others_own(tmp_path: Path) -> None
     assert workspace.config().max_concurrent_runs == 1
     workspace.config_path.write_text("max_concurrent_runs: 3\nredaction: {emails: true}\n")
     assert workspace.config().max_concurrent_runs == 3
+
+
+def test_the_written_settings_are_the_defaults_in_comments(tmp_path: Path) -> None:
+    text = (create_workspace(tmp_path / "w").root / "config.yaml").read_text()
+    assert yaml.safe_load(text) is None
+    uncommented = [line.removeprefix("# ") for line in text.splitlines() if line.startswith("# ") and ": " in line]
+    assert WorkspaceConfig.model_validate(yaml.safe_load("\n".join(uncommented))) == WorkspaceConfig()

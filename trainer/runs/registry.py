@@ -13,7 +13,7 @@ from trainer.config import TrainingConfig
 from trainer.runs.errors import RunError
 from trainer.runs.rundir import RunDirectory
 from trainer.runs.types import Failure, RunDocument, RunState
-from trainer.runs.workspace import Workspace, check_id
+from trainer.runs.workspace import ID_PATTERN, Workspace, check_id
 
 LATEST = "latest"
 """Stands for the run created last, in every command and tool."""
@@ -86,7 +86,7 @@ def list_runs(workspace: Workspace) -> list[Run]:
         return []
     runs = []
     for path in workspace.runs.iterdir():
-        if not path.is_dir() or not (path / "run.json").exists():
+        if ID_PATTERN.match(path.name) is None or not (path / "run.json").exists():
             continue
         directory = RunDirectory(path)
         runs.append(Run(directory, _read(directory)))

@@ -98,8 +98,9 @@ def learning_rate_too_low(evidence: Evidence) -> Finding | None:
         return None
     rate = evidence.config.learning_rate
     rates = rates_text(evidence)
+    sure = "" if still else "probably "
     sentence = (
-        f"The learning rate {rate:g} is {'' if still else 'probably '}too low: in {series.steps} steps reward only went "
+        f"The learning rate {rate:g} is {sure}too low: in {series.steps} steps reward only went "
         f"{first:.2f} → {last:.2f}{entropy}{', ' + rates if rates else ''}, {max(0.0, taken):.0%} of what there was to "
         f"gain, although {1 - flat:.0%} of the groups carried signal."
     )

@@ -5,7 +5,9 @@ file is an empty one. `run.json` changes only through `update`, under its lock, 
 touch it without losing each other's fields.
 """
 
+import errno
 import os
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -81,13 +83,21 @@ class RunDirectory:
         return self.path / "best"
 
     def create(self, document: RunDocument, config: TrainingConfig) -> None:
-        """Writes a new run directory. Raises RunError where it exists, OSError where the disk refuses."""
+        """Writes a new run directory, complete or not at all. Raises RunError where it exists, OSError."""
+        staging = self.path.parent / f".{self.run_id}.{os.getpid()}.new"
+        staging.mkdir(mode=0o700)
         try:
-            self.path.mkdir(mode=0o700)
-        except FileExistsError:
-            raise RunError(f"run {self.run_id} exists already. Choose another id, or leave it out.") from None
-        write_json_atomic(self.config_path, config.model_dump(mode="json"))
-        write_json_atomic(self.document_path, document.model_dump(mode="json"))
+            write_json_atomic(staging / self.config_path.name, config.model_dump(mode="json"))
+            write_json_atomic(staging / self.document_path.name, document.model_dump(mode="json"))
+            if self.path.exists():
+                raise RunError(f"run {self.run_id} exists already. Choose another id, or leave it out.")
+            os.rename(staging, self.path)
+        except BaseException as error:
+            shutil.rmtree(staging, ignore_errors=True)
+            if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                message = f"run {self.run_id} exists already. Choose another id, or leave it out."
+                raise RunError(message) from error
+            raise
 
     def read_document(self) -> RunDocument:
         """The run document. Raises RunError that says which file is wrong."""

@@ -88,6 +88,15 @@ class Workspace:
             raise WorkspaceError(f"{self.config_path}: {name} {first['input']!r}: {first['msg']}") from error
 
 
+def config_text() -> str:
+    """A `config.yaml` that holds every setting of the run layer as a comment, with its meaning and default."""
+    lines = ["# Settings of this workspace. Lines that begin with # are defaults; take the # away to set them."]
+    for name, info in WorkspaceConfig.model_fields.items():
+        default = info.get_default(call_default_factory=True)
+        lines += ["", f"# {info.description}", f"# {name}: {default}"]
+    return "\n".join(lines) + "\n"
+
+
 def find_workspace(
     option: str | Path | None = None,
     *,
@@ -129,6 +138,8 @@ def create_workspace(root: Path) -> Workspace:
             (root / name).mkdir(mode=0o700, exist_ok=True)
         if not (root / ".gitignore").exists():
             write_text_atomic(root / ".gitignore", "*\n")
+        if not (root / "config.yaml").exists():
+            write_text_atomic(root / "config.yaml", config_text())
         with tempfile.TemporaryFile(dir=root / "runs"):
             pass
     except (OSError, ValueError) as error:
