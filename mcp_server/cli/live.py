@@ -118,28 +118,14 @@ class TrainingView:
         return statistics.median(recent) * max(0, planned - len(self._rows)) if recent else None
 
     def _table(self, status: str) -> Table:
-        table = Table(
-            title=status, title_justify="left", caption="\n".join(self._notes) or None, caption_justify="left"
-        )
-        for name in (
-            "step",
-            "reward",
-            "entropy",
-            "length",
-            "parsed",
-            "flat groups",
-            "generate",
-            "env",
-            "update",
-            "step s",
-        ):
+        rewards = [row["reward_mean"] for row in self._rows if isinstance(row.get("reward_mean"), (int, float))]
+        below = [f"reward {sparkline(rewards[-60:], 0.0, 1.0)}"] if len(rewards) > 1 else []
+        caption = Text("\n".join([*below, *self._notes]))
+        table = Table(title=Text(status), title_justify="left", caption=caption, caption_justify="left")
+        for name in COLUMNS:
             table.add_column(name, justify="right")
         for row in self._rows[-ROWS:]:
             table.add_row(*_cells(row))
-        rewards = [row["reward_mean"] for row in self._rows if isinstance(row.get("reward_mean"), (int, float))]
-        if len(rewards) > 1:
-            table.add_section()
-            table.add_row("reward", Text(sparkline(rewards[-40:], 0.0, 1.0)))
         return table
 
     def _plain(self, update: RunUpdate, status: str) -> None:
