@@ -11,14 +11,13 @@ from typing import Any
 
 from optimizer.home import Home
 from optimizer.ids import check_id, stamped_id
-from optimizer.patch_store import PatchRecord
 from optimizer.round_store import RoundStore
-from optimizer.round_training import CONFIG_SKILL
-from optimizer.round_types import Approver, EvolveRequest, Round, RoundError, RoundState, Watcher
+from optimizer.round_types import Approver, EvolveRequest, Round, RoundError, RoundState, Watcher, patch_outcome
 from optimizer.rounds import RoundRunner, Runners
 from optimizer.trial.folder import pair_seed
-from optimizer.trial.pooled import PooledArms
+from optimizer.trial.pooled import pooled_arms
 from optimizer.trial.run import never
+from optimizer.tryout import CONFIG_SKILL
 from skill_bank.types import BankError, Problem
 from trainer.runs.errors import RunError
 from trainer.runs.launch import LocalLauncher
@@ -58,7 +57,7 @@ def evolve(
     watch: Watcher,
     *,
     launcher: LocalLauncher | None = None,
-    runners: Runners = PooledArms,
+    runners: Runners = pooled_arms,
     cancelled: Callable[[], bool] = never,
 ) -> dict[str, Any]:
     """Runs the rounds of a request, new or taken up again, and returns the output document.
@@ -93,7 +92,7 @@ def resume(
     watch: Watcher,
     *,
     launcher: LocalLauncher | None = None,
-    runners: Runners = PooledArms,
+    runners: Runners = pooled_arms,
     cancelled: Callable[[], bool] = never,
 ) -> dict[str, Any]:
     """Takes an evolution up again (None: the latest one). Raises RoundError where there is none."""
@@ -142,7 +141,7 @@ def round_document(home: Home, current: Round) -> dict[str, Any]:
         "patch_id": current.promoted,
         "verdict": current.verdict,
         "version_after": current.version_after,
-        "patches": [_patch(home.patches.read(one)) for one in current.candidates],
+        "patches": current.outcome or [patch_outcome(home.patches.read(one)) for one in current.candidates],
         "note": current.note,
     }
 
@@ -153,17 +152,3 @@ def _evals(home: Home, run_id: str) -> dict[str, Any]:
     except RunError:  # the round was killed before its run began
         evals = {}
     return {name: evals[name].model_dump(mode="json") if name in evals else None for name in ("before", "after")}
-
-
-def _patch(record: PatchRecord) -> dict[str, Any]:
-    extra = record.model_extra or {}
-    return {
-        "patch_id": record.patch_id,
-        "description": record.description,
-        "stage": str(record.stage),
-        "verdict": record.verdict,
-        "reason": extra.get("reason"),
-        "effect": record.effect,
-        "ci95": None if record.ci95 is None else list(record.ci95),
-        "pairs": record.pairs,
-    }

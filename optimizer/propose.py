@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from optimizer.candidates import values_to_try
-from optimizer.patch_store import Expectation, PatchError, PatchStore, PolicyChange, effect_hash
+from optimizer.patch_store import Expectation, PatchError, PatchStore, PolicyChange, Stage, effect_hash
 from optimizer.stage import Proposal
 from optimizer.types import Direction, Finding
 from skill_bank.policy import CompiledPolicy, parse_params
@@ -71,7 +71,7 @@ def proposals_for(
     """Up to `limit` proposals for a finding with a lever, the most promising first.
 
     `policy` is the one the run was configured with, `current` the value it used. Values whose effect was rejected
-    before are passed over. Raises PatchError that says why where nothing can be proposed.
+    or tried before are passed over. Raises PatchError that says why where nothing can be proposed.
     """
     lever = finding.lever
     if lever is None:
@@ -87,9 +87,10 @@ def proposals_for(
     passed_over: list[str] = []
     for value in values_to_try(current, lever, low, high):
         change = PolicyChange(key=key, when=scope, before=current, after=value)
-        rejected = store.rejected_with(effect_hash(lever.skill, section, [change]))
-        if rejected is not None:
-            passed_over.append(f"{value:g} was rejected as {rejected.patch_id} ({rejected.why})")
+        effect = effect_hash(lever.skill, section, [change])
+        known = _known(store, effect, profile)
+        if known is not None:
+            passed_over.append(f"{value:g} {known}")
             continue
         found.append(
             Proposal(
@@ -106,6 +107,7 @@ def proposals_for(
                 expected=Expectation(change=EXPECTED_GAIN, because=finding.what),
                 report_id=report_id,
                 round=round_number,
+                effect=effect,
             )
         )
         if len(found) == limit:
@@ -115,6 +117,18 @@ def proposals_for(
         why = "; ".join(passed_over) or f"{lever.key} {current:g} is at the end of its safe range ({bounds})"
         raise PatchError(f"nothing is left to try for {lever.key} ({lever.direction}): {why}")
     return found
+
+
+def _known(store: PatchStore, effect: str, profile: str | None) -> str | None:
+    """What became of a patch with this effect, where one is past being tried; None: it may be tried."""
+    rejected = store.rejected_with(effect)
+    if rejected is not None:
+        return f"was rejected as {rejected.patch_id} ({rejected.why})"
+    for record in store.all():
+        past = record.stage in (Stage.TRIED, Stage.APPROVED, Stage.ACTIVE)
+        if past and record.effect_hash == effect and record.profile == profile:
+            return f"is {record.stage} as {record.patch_id}"
+    return None
 
 
 def _scope_text(scope: Mapping[str, Any]) -> str:

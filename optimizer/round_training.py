@@ -8,14 +8,12 @@ from optimizer.promote import version_label
 from optimizer.recorder import Recorder
 from optimizer.round_store import RoundStore
 from optimizer.round_types import EvolveRequest, Progress, Round, RoundError, RoundState, Watcher
+from optimizer.tryout import CONFIG_SKILL
 from trainer.runs import supervise
 from trainer.runs.launch import LocalLauncher, follow, start_run
 from trainer.runs.rundir import RunDirectory
 from trainer.runs.types import RunDocument, RunState
 from trainer.settings import Resolved, resolve
-
-CONFIG_SKILL = "rllm-config"
-"""The skill whose policy fills what a request leaves open."""
 
 _RETRAIN = frozenset({"killed", "crashed", "lost", "restart", "incomplete", "launch"})
 """Failures that say nothing about the configuration: the run is made again when the round is taken up."""

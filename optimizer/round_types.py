@@ -69,10 +69,14 @@ class Round(BaseModel):
     """Candidate → mean difference in its screening pairs."""
     chosen: str | None = None
     trial_id: str | None = None
+    continued_from: int | None = None
+    """Pairs that the trial had when this round went on with it; null where it began it."""
     trial_seed: int
     verdict: str | None = None
     promoted: str | None = None
     version_after: str | None = None
+    outcome: list[dict[str, Any]] | None = None
+    """Its candidates as they stood when it closed; a later round may go on with one."""
     created_at: float = Field(default_factory=time.time)
     history: list[dict[str, Any]] = Field(default_factory=list)
 
@@ -140,3 +144,18 @@ Watcher = Callable[[Progress], None]
 
 class RoundError(RuntimeError):
     """A round that cannot go on: says why and how to take it up again."""
+
+
+def patch_outcome(record: PatchRecord) -> dict[str, Any]:
+    """A patch in a round's report."""
+    extra = record.model_extra or {}
+    return {
+        "patch_id": record.patch_id,
+        "description": record.description,
+        "stage": str(record.stage),
+        "verdict": record.verdict,
+        "reason": extra.get("reason"),
+        "effect": record.effect,
+        "ci95": None if record.ci95 is None else list(record.ci95),
+        "pairs": record.pairs,
+    }

@@ -19,7 +19,7 @@ from optimizer.promote import approve, promote, reject, version_label
 from optimizer.propose import proposals_for
 from optimizer.recorder import Recorder
 from optimizer.round_store import RoundStore
-from optimizer.round_training import CONFIG_SKILL, TrainingStep
+from optimizer.round_training import TrainingStep
 from optimizer.round_types import (
     Answer,
     Approver,
@@ -28,24 +28,26 @@ from optimizer.round_types import (
     Round,
     RoundState,
     Watcher,
+    patch_outcome,
 )
-from optimizer.stage import EditBudget, stage
+from optimizer.stage import EditBudget, Proposal, stage
 from optimizer.trial.arms import ArmRunner
+from optimizer.trial.folder import TrialFolder
 from optimizer.trial.plan import TrialPlan, plan_named
-from optimizer.trial.pooled import PooledArms
+from optimizer.trial.pooled import pooled_arms
 from optimizer.trial.run import Budget, finish_trial, never
 from optimizer.trial.scenarios import Scenario, deciding, own_scenario
 from optimizer.trial.screen import screen
 from optimizer.trial.types import TrialVerdict
-from optimizer.tryout import best_candidate, check_triable, policies, prepare_trial, resolver, try_patch
+from optimizer.tryout import CONFIG_SKILL, best_candidate, policies, prepare_trial, resolver, try_patch
 from optimizer.types import Finding
 from skill_bank.types import PatchStatus
 from trainer.runs.launch import LocalLauncher
 from trainer.runs.registry import find_run
 from trainer.runs.types import RunDocument
 
-Runners = Callable[[Path], AbstractContextManager[ArmRunner]]
-"""Opens the workers of a round's trials; the path is where they log."""
+Runners = Callable[[Path, bool], AbstractContextManager[ArmRunner]]
+"""Opens the workers of a round's trials: where they log, and whether their model needs hub tokens."""
 
 
 class RoundRunner:
@@ -59,7 +61,7 @@ class RoundRunner:
         watch: Watcher,
         *,
         launcher: LocalLauncher | None = None,
-        runners: Runners = PooledArms,
+        runners: Runners = pooled_arms,
         cancelled: Callable[[], bool] = never,
     ) -> None:
         self.home = home
@@ -109,14 +111,17 @@ class RoundRunner:
     def _arm_runner(self) -> ArmRunner:
         if self._runner is None:
             assert self._stack is not None
-            self._runner = self._stack.enter_context(self.runners(self.home.trials / "workers"))
+            self._runner = self._stack.enter_context(
+                self.runners(self.home.trials / "workers", self.training.resolved().model.needs_network)
+            )
         return self._runner
 
     def _close(self, current: Round, note: str | None = None, **fields: Any) -> Round:
         key = f"r{current.round}-end"
         self.recorder.turn_end(key)
         self.home.segments.update(current.evolution)
-        return self.rounds.move(current, RoundState.CLOSED, note=note or current.note, **fields)
+        outcome = [patch_outcome(self.home.patches.read(one)) for one in current.candidates]
+        return self.rounds.move(current, RoundState.CLOSED, note=note or current.note, outcome=outcome, **fields)
 
     # Analysis
 
@@ -223,6 +228,9 @@ class RoundRunner:
         adopted = [one for one in self.home.patches.all() if one.round == current.round and one.stage is Stage.STAGED]
         if adopted:  # staged before this round was killed
             return adopted, _lever_words(adopted[0]), []
+        promising = self._promising(current)
+        if promising is not None:
+            return [promising], _lever_words(promising), []
         run = find_run(self.home.workspace, current.run_id)
         config = run.directory.read_config().model_dump(mode="json")
         policy = self.home.bank.policy(CONFIG_SKILL, current.profile)
@@ -251,12 +259,31 @@ class RoundRunner:
             records = []
             for proposal in proposals:
                 try:
-                    records.append(stage(self.home.bank, self.home.patches, proposal, budget))
+                    records.append(self._staged(proposal) or stage(self.home.bank, self.home.patches, proposal, budget))
                 except PatchError as error:
                     refusals.append(str(error))
             if records:
                 return records, _lever_words(records[0]), refusals
         return [], None, refusals
+
+    def _staged(self, proposal: Proposal) -> PatchRecord | None:
+        """A patch that does the same and waits to be tried, staged by hand or in another evolution."""
+        for record in self.home.patches.all():
+            same = record.effect_hash == proposal.effect and record.profile == proposal.profile
+            if same and record.stage is Stage.STAGED:
+                return record
+        return None
+
+    def _promising(self, current: Round) -> PatchRecord | None:
+        """A patch of this evolution whose trial was promising when its budget ended: it goes first."""
+        for earlier in self.rounds.of(current.evolution):
+            if earlier.position >= current.position or earlier.chosen is None or earlier.trial_id is None:
+                continue
+            record = self.home.patches.read(earlier.chosen)
+            decision = TrialFolder(self.home.trials / earlier.trial_id).decision()
+            if record.stage is Stage.TRIED and decision is not None and decision.more_allowed:
+                return record
+        return None
 
     # Trying
 
@@ -309,23 +336,14 @@ class RoundRunner:
     def _try(self, current: Round) -> Round:
         assert current.chosen is not None
         record = self.home.patches.read(current.chosen)
-        if record.stage is Stage.STAGED or (record.stage is Stage.TRIED and record.verdict is None):
-            check_triable(record)
-            folder = prepare_trial(
-                self.home,
-                record.patch_id,
-                self._plan(),
-                own=self._own_scenario(current),
-                seed=current.trial_seed,
+        if record.stage in (Stage.STAGED, Stage.TRIED) and record.verdict != TrialVerdict.BETTER:
+            current, folder = self._trial_folder(current, record)
+            most = self.request.max_pairs
+            budget = Budget(
+                None if most is None else most + (current.continued_from or 0),
+                self.request.max_seconds,
             )
-            current = self.rounds.move(current, RoundState.SCREENED, trial_id=folder.path.name)
-            steps = try_patch(
-                self.home,
-                folder,
-                self._arm_runner(),
-                budget=Budget(self.request.max_pairs, self.request.max_seconds),
-                cancelled=self.cancelled,
-            )
+            steps = try_patch(self.home, folder, self._arm_runner(), budget=budget, cancelled=self.cancelled)
             finish_trial(steps, lambda step: self.watch(Progress("trial", current, trial=step)))
             record = self.home.patches.read(record.patch_id)
         self.recorder.call(
@@ -341,6 +359,23 @@ class RoundRunner:
             },
         )
         return self.rounds.move(current, RoundState.TRIED, verdict=record.verdict)
+
+    def _trial_folder(self, current: Round, record: PatchRecord) -> tuple[Round, TrialFolder]:
+        """The trial of this round: the one it began, the promising one it goes on with, or a new one."""
+        if current.trial_id is not None:
+            return current, TrialFolder(self.home.trials / current.trial_id)
+        goes_on = record.stage is Stage.TRIED
+        folder = prepare_trial(
+            self.home,
+            record.patch_id,
+            self._plan(),
+            own=self._own_scenario(current),
+            seed=current.trial_seed,
+            more=goes_on,
+        )
+        pairs = len(folder.pairs(folder.spec())) if goes_on else None
+        moved = self.rounds.move(current, RoundState.SCREENED, trial_id=folder.path.name, continued_from=pairs)
+        return moved, folder
 
     # Deciding
 

@@ -57,6 +57,8 @@ class Proposal:
     expected: Expectation | None = None
     report_id: str | None = None
     round: int | None = None
+    effect: str | None = None
+    """Its effect hash, where the proposer knows it."""
 
 
 def profile_of(bank: SkillBank, skill: str, profile: str | None) -> str | None:

@@ -24,6 +24,9 @@ from skill_bank.policy import CompiledPolicy
 from trainer.config import TrainingConfig
 from trainer.settings import resolve
 
+CONFIG_SKILL = "rllm-config"
+"""The skill whose policy decides how a model trains."""
+
 REJECTING = frozenset({Reason.NO_WORTHWHILE_GAIN, Reason.VETOED, Reason.ARMS_IDENTICAL})
 """Reasons of an inconclusive verdict after which a patch is not tried again."""
 
@@ -44,6 +47,11 @@ def policies(home: Home, record: PatchRecord) -> tuple[CompiledPolicy, CompiledP
         raise PatchError(
             f"patch {record.patch_id} changes prose only: its effect is not measured. "
             f"Read it (`mcp-evo patches show {record.patch_id}`) and approve or reject it"
+        )
+    if record.skill != CONFIG_SKILL:
+        raise PatchError(
+            f"patch {record.patch_id} changes the policy of {record.skill}, which decides nothing about how a model "
+            f"trains: paired training cannot measure it. Read it, and approve it with --unproven and a --reason"
         )
     base = built(home.bank, record.skill, record.profile).policy
     patched = built(home.bank, record.skill, record.profile, record.patch_id).policy

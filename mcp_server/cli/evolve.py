@@ -20,6 +20,7 @@ from mcp_server.cli.optimizing import (
     print_json,
     print_table,
     refuses_clearly,
+    terminated_like_interrupted,
     trial_workers,
 )
 from mcp_server.cli.trial_view import TrialLines
@@ -86,7 +87,8 @@ def evolve(
     more: dict[str, Any] = {"launcher": launcher(), "runners": trial_workers}
     if resume is not None:
         chosen = None if resume == "latest" else resume
-        document = resume_evolution(home, chosen, approver, view.show, **more)
+        with terminated_like_interrupted():
+            document = resume_evolution(home, chosen, approver, view.show, **more)
     else:
         wanted = new_request(
             home,
@@ -102,7 +104,8 @@ def evolve(
             candidates=candidates,
             final_trial=final_trial,
         )
-        document = run_evolution(home, wanted, approver, view.show, **more)
+        with terminated_like_interrupted():
+            document = run_evolution(home, wanted, approver, view.show, **more)
     view.close()
     show_evolution(console, document, state)
     if as_json:

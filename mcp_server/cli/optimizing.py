@@ -1,11 +1,13 @@
 """What the commands around patches and rounds share: refusals, tables, the terminal as a channel of approval."""
 
 import json
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
+from types import FrameType
 from typing import Any, ParamSpec
 
 import typer
@@ -73,10 +75,24 @@ def launcher() -> LocalLauncher:
 
 
 @contextmanager
-def trial_workers(folder: Path) -> Iterator[PooledArms]:
-    """Warm workers for the arms of trials, two side by side."""
-    with PooledArms(folder, command=worker_override()) as arms:
+def trial_workers(folder: Path, tokens: bool) -> Iterator[PooledArms]:
+    """Warm workers for the arms of trials, two side by side; hub tokens only for a model that needs them."""
+    with PooledArms(folder, command=worker_override(), tokens=tokens) as arms:
         yield arms
+
+
+@contextmanager
+def terminated_like_interrupted() -> Iterator[None]:
+    """SIGTERM ends the command as Ctrl-C does: runs are stopped, workers ended, what is complete is kept."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def console_for(as_json: bool) -> Console:

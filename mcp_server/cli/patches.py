@@ -17,6 +17,7 @@ from mcp_server.cli.optimizing import (
     print_table,
     refuses_clearly,
     show_patch,
+    terminated_like_interrupted,
     trial_workers,
 )
 from mcp_server.cli.trial_view import TrialLines
@@ -27,6 +28,7 @@ from optimizer.patch_store import PatchRecord, Stage
 from optimizer.trial.plan import plan_named
 from optimizer.trial.run import Budget, finish_trial
 from optimizer.tryout import prepare_trial, try_patch
+from trainer.models.catalog import resolve_model
 
 PatchId = Annotated[str, typer.Argument(help="Id of the patch.")]
 
@@ -150,7 +152,8 @@ def try_command(
     folder = prepare_trial(home, patch_id, chosen, own=own_scenario_of(home, record), seed=seed, more=more)
     lines = TrialLines(console)
     budget = Budget(pairs, None if minutes is None else minutes * 60)
-    with trial_workers(home.trials / "workers") as arms:
+    tokens = any(resolve_model(one.model).needs_network for one in folder.spec().scenarios)
+    with terminated_like_interrupted(), trial_workers(home.trials / "workers", tokens) as arms:
         finish_trial(try_patch(home, folder, arms, budget=budget), lines.show)
     if as_json:
         print_json(trial_document(home.patches.read(patch_id), folder.path.name))

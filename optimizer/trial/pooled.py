@@ -26,10 +26,10 @@ _STOP_GRACE_S = 30.0
 class PooledArms:
     """Runs arms on a pool of warm workers. Use as a context manager: the pool ends with it."""
 
-    def __init__(self, folder: Path, *, size: int = 2, command: tuple[str, ...] = ()) -> None:
-        """`folder` is where the workers log; `command` replaces the worker's command (tests)."""
+    def __init__(self, folder: Path, *, size: int = 2, command: tuple[str, ...] = (), tokens: bool = False) -> None:
+        """`folder` is where the workers log; `command` replaces the worker's command; `tokens`: hub tokens for them."""
         folder.mkdir(parents=True, exist_ok=True)
-        self.pool = WorkerPool(size, 1, folder=folder, command=command)
+        self.pool = WorkerPool(size, 1, folder=folder, command=command, tokens=tokens)
 
     def run(self, jobs: Sequence[ArmJob], cancelled: Callable[[], bool]) -> list[ArmResult]:
         """One result a job. Raises TrialError where an arm gave none, TrialCancelled where someone asked to stop."""
@@ -60,6 +60,11 @@ class PooledArms:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close(cancel=kind is not None)
+
+
+def pooled_arms(folder: Path, tokens: bool) -> PooledArms:
+    """Two workers of the real kind."""
+    return PooledArms(folder, tokens=tokens)
 
 
 def _create(job: ArmJob) -> RunDirectory:

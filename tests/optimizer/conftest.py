@@ -26,8 +26,8 @@ def launcher() -> LocalLauncher:
 
 
 @pytest.fixture
-def runners() -> Callable[[Path], PooledArms]:
-    return lambda folder: PooledArms(folder, command=FAKE_WORKER)
+def runners() -> Callable[[Path, bool], PooledArms]:
+    return lambda folder, tokens: PooledArms(folder, command=FAKE_WORKER, tokens=tokens)
 
 
 def say_yes(record: PatchRecord, folder: Path) -> Answer:

@@ -15,6 +15,7 @@ from optimizer.patch_store import Stage
 from optimizer.promote import approve, promote, roll_back, take_back
 from optimizer.round_store import RoundStore
 from optimizer.round_types import Progress, Round, RoundState
+from optimizer.trial.plan import PLANS, TrialPlan
 from optimizer.trial.pooled import PooledArms
 from skill_bank.types import BankError
 from trainer.config import ConfigError
@@ -22,7 +23,7 @@ from trainer.runs.launch import LocalLauncher
 
 REQUEST = "train the tiny calculator agent on 64 mixed problems, seed 1"
 
-Runners = Callable[[Path], PooledArms]
+Runners = Callable[[Path, bool], PooledArms]
 
 
 @pytest.fixture
@@ -160,6 +161,24 @@ def test_several_candidates_are_screened_first(home: Home, run: Callable[..., di
     tried = {json.loads(line)["seed"] for line in (home.trials / (current.trial_id or "") / "pairs.jsonl").open()}
     assert not screened & tried
     assert len(screened) == 4
+
+
+def test_a_promising_patch_goes_first_in_the_next_round(
+    home: Home, run: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # a first look that nothing passes, so that a budget of four pairs ends undecided
+    strict = TrialPlan(name="quick", looks=(4, 8), levels=(1e-12, 0.02), planned_sd=1.0)
+    monkeypatch.setitem(PLANS, "quick", strict)
+    result = run(rounds=3, max_pairs=4)
+    first, second, third = result["rounds"]
+    assert (first["verdict"], first["patches"][0]["reason"], first["patch_id"]) == ("inconclusive", "promising", None)
+    assert (first["patches"][0]["stage"], first["patches"][0]["pairs"]) == ("tried", 4)
+    # the trial of the first round went on in the second
+    assert second["patch_id"] == second["patches"][0]["patch_id"] == first["patches"][0]["patch_id"]
+    assert second["verdict"] == "better"
+    assert second["patches"][0]["pairs"] == 8
+    assert len(home.patches.read(second["patch_id"]).trials) == 1
+    assert third["eval"]["after"]["mean"] > second["eval"]["after"]["mean"]
 
 
 def test_a_refusal_is_remembered_and_the_next_round_tries_another_value(
