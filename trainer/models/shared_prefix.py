@@ -8,9 +8,9 @@ Two layouts, chosen per forward call by the keyword `layout` (without it the mod
   the rest lies in a preallocated buffer per row, left padded so that all rows write the same column.
 
 A query's attention is computed in pieces (one per ancestor) that each return their log-sum-exp; pieces are merged as
-softmax(a ∪ b) = σ(l_b - l_a) · b + (1 - σ) · a with l = logaddexp(l_a, l_b). In the backward pass the flash kernel, given
-the *merged* output and log-sum-exp, returns each piece's exact share of the gradient, since the probability of a key under
-the merged softmax is exp(score - l).
+softmax(a ∪ b) = σ(l_b - l_a) · b + (1 - σ) · a with l = logaddexp(l_a, l_b). In the backward pass the flash kernel,
+given the *merged* output and log-sum-exp, returns each piece's exact share of the gradient, since the probability of
+a key under the merged softmax is exp(score - l).
 """
 
 from dataclasses import dataclass
