@@ -4,7 +4,6 @@
 from the base of the skill ends there: nobody had to approve it.
 """
 
-import re
 from typing import Any
 
 from optimizer.approvals import describe
@@ -12,6 +11,7 @@ from optimizer.home import Home
 from optimizer.ids import BadId
 from optimizer.patch_store import PatchRecord
 from optimizer.promote import version_label
+from optimizer.stage import built
 from optimizer.types import EventEvidence, Finding
 from skill_bank.policy import Assignment, CompiledPolicy
 from trainer.runs.errors import RunError
@@ -33,7 +33,7 @@ def explain(home: Home, target: str, profile: str | None = None) -> dict[str, An
     if not sign or not what:
         raise ExplainError(f"{target!r}: write skill:policy.key or skill:line, for instance rllm-config:learning_rate")
     if what.isdigit():
-        return {"chain": _explain_line(home, skill, int(what))}
+        return {"chain": _explain_line(home, skill, int(what), profile)}
     found, under = _assignment(home, skill, what, profile)
     entry = {
         "kind": "value",
@@ -82,24 +82,24 @@ def _has_record(home: Home, patch_id: str) -> bool:
     return (home.patches.folder(patch_id) / "patch.json").exists()
 
 
-def _explain_line(home: Home, skill: str, number: int) -> list[dict[str, Any]]:
-    lines = home.bank.load_compiled(skill).split("\n")
+def _explain_line(home: Home, skill: str, number: int, profile: str | None) -> list[dict[str, Any]]:
+    """The chain from a line of the compiled SKILL.md, as the skill compiles now (under the profile)."""
+    compiled = built(home.bank, skill, profile)
+    lines = compiled.files["SKILL.md"].decode("utf-8").split("\n")
     if not 1 <= number <= len(lines):
         raise ExplainError(f"{skill} has {len(lines)} lines, there is no line {number}")
-    text = lines[number - 1].strip()
-    entry = {"kind": "line", "id": f"{skill}:{number}", "text": text, "version": version_label(home, skill)}
-    source = home.bank.source(skill)
-    for patch_id in reversed(source.manifest.active):
-        patch = source.patches[patch_id]
-        if text and any(_same_line(text, line) for line in patch.text.prose.split("\n")):
-            return [entry, *_origin(home, skill, patch_id, patch.file)]
-    return [entry, *_origin(home, skill, BASE, source.base.file)]
-
-
-def _same_line(compiled: str, written: str) -> bool:
-    """Whether the compiled line came from the written one; placeholders stand for anything."""
-    parts = [re.escape(part) for part in re.split(r"\{\{[^}]*\}\}", written.strip())]
-    return bool(written.strip()) and re.fullmatch(".*".join(parts), compiled) is not None
+    entry: dict[str, Any] = {
+        "kind": "line",
+        "id": f"{skill}:{number}",
+        "text": lines[number - 1],
+        "profile": profile,
+        "version": version_label(home, skill),
+    }
+    origin = compiled.origins[number - 1] if number <= len(compiled.origins) else None
+    if origin is None:
+        return [entry]
+    entry |= {"section": origin.section, "file": origin.file, "line": origin.line}
+    return [entry, *_origin(home, skill, origin.patch, origin.file)]
 
 
 def _origin(home: Home, skill: str, patch_id: str, file: str) -> list[dict[str, Any]]:

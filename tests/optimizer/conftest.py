@@ -40,3 +40,16 @@ def say_no(record: PatchRecord, folder: Path) -> Answer:
 
 def say_later(record: PatchRecord, folder: Path) -> Answer:
     return Answer("later", "terminal")
+
+
+def spoil(home: Home, key: str, value: float, kind: str = "") -> None:
+    """Puts a bad value into the base of the live bank, as a bad default would stand there."""
+    base = home.bank.root / "rllm" / "rllm-config" / "base.md"
+    rule = (
+        f"{key}:\n  - {{when: {{params: '<10M'}}, default: {value}, min: {min(value, 1e-6)}, max: {max(value, 3e-3)}}}"
+    )
+    if key != "learning_rate":
+        rule = f"{key}:\n  - {{when: {{params: '<10M'}}, default: {value}, min: {value}}}"
+    text = base.read_text()
+    base.write_text(text.replace("<!-- /section:sizes -->", f"\n```yaml policy\n{rule}\n```\n<!-- /section:sizes -->"))
+    home.bank.compile("rllm-config")

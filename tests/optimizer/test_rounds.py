@@ -6,15 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import say_later, say_no, say_yes
+from conftest import say_later, say_no, say_yes, spoil
 
 from optimizer.approvals import ApprovalError, Channel
 from optimizer.evolve import evolve, new_request, resume
+from optimizer.explain import ExplainError, explain
 from optimizer.home import Home
 from optimizer.patch_store import Stage
 from optimizer.promote import approve, promote, roll_back, take_back
 from optimizer.round_store import RoundStore
 from optimizer.round_types import Progress, Round, RoundState
+from optimizer.stage import built
 from optimizer.trial.plan import PLANS, TrialPlan
 from optimizer.trial.pooled import PooledArms
 from skill_bank.types import BankError
@@ -82,6 +84,19 @@ def home_round(home: Home, number: int) -> Round:
     return RoundStore(home.root).read(number)
 
 
+def test_a_line_is_explained_too(home: Home, run: Callable[..., dict[str, Any]]) -> None:
+    patch = run(rounds=1)["rounds"][0]["patch_id"]
+    lines = built(home.bank, "rllm-config", "original").files["SKILL.md"].decode().split("\n")
+    ours = next(number for number, line in enumerate(lines, start=1) if "`learning_rate` is raised" in line)
+    kinds = [one["kind"] for one in explain(home, f"rllm-config:{ours}", "original")["chain"]]
+    assert kinds == ["line", "patch", "approval", "trial", "finding", "run", "event", "event", "event"]
+    assert explain(home, f"rllm-config:{ours}", "original")["chain"][1]["id"] == patch
+    title = next(number for number, line in enumerate(lines, start=1) if line == "# rllm-config")
+    assert [one["kind"] for one in explain(home, f"rllm-config:{title}")["chain"]] == ["line", "base"]
+    with pytest.raises(ExplainError, match="there is no line 99999"):
+        explain(home, "rllm-config:99999")
+
+
 def test_other_models_and_the_default_are_untouched(home: Home, run: Callable[..., dict[str, Any]]) -> None:
     contexts = [
         {"params": 494_000_000, "model": "qwen-0.5b", "env": "calculator", "difficulty": "mixed", "lora": True},
@@ -109,19 +124,6 @@ BAD = {
     "no_diversity": ("temperature", 0.1),
     "truncation": ("max_completion_tokens", 24),
 }
-
-
-def spoil(home: Home, key: str, value: float, kind: str = "") -> None:
-    """Puts a bad value into the base of the live bank, as a bad default would stand there."""
-    base = home.bank.root / "rllm" / "rllm-config" / "base.md"
-    rule = (
-        f"{key}:\n  - {{when: {{params: '<10M'}}, default: {value}, min: {min(value, 1e-6)}, max: {max(value, 3e-3)}}}"
-    )
-    if key != "learning_rate":
-        rule = f"{key}:\n  - {{when: {{params: '<10M'}}, default: {value}, min: {value}}}"
-    text = base.read_text()
-    base.write_text(text.replace("<!-- /section:sizes -->", f"\n```yaml policy\n{rule}\n```\n<!-- /section:sizes -->"))
-    home.bank.compile("rllm-config")
 
 
 @pytest.mark.parametrize("kind", list(BAD))
