@@ -5,6 +5,7 @@ answer at once and leaves no folder behind.
 """
 
 import os
+import re
 import secrets
 import shlex
 import sys
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 SESSION_VARIABLE = "MCP_EVO_SESSION"
 """Names the session that a server's calls belong to, for clients that start the server themselves."""
+
+SESSION_PATTERN = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
+"""What can name a session's folder; the same as `optimizer.ids.ID_PATTERN`, whose import can wait."""
 
 LAYER_VARIABLE = "MCP_EVO_LAYER"
 """Fixes the layer of a whole session."""
@@ -44,6 +48,13 @@ class ServerState:
     runs_expected: bool = True
     """Whether a run may be under way, as far as this process knows."""
     _seeding: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def __post_init__(self) -> None:
+        if SESSION_PATTERN.match(self.session) is None:
+            raise ValueError(
+                f"session {self.session[:80]!r} is not an id: 1 to 64 of a-z, 0-9, '-' and '_', the first one a letter "
+                f"or digit. Correct --session or ${SESSION_VARIABLE}"
+            )
 
     @property
     def folder(self) -> Path:

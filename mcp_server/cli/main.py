@@ -11,11 +11,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from mcp_server.cli.context import CliState, clean_errors
+if TYPE_CHECKING:
+    import typer
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -28,6 +27,9 @@ class Command:
 
     module: str
     """Module with `register(app: typer.Typer) -> None`."""
+    starts_fast: bool = False
+    """The module also offers `start(arguments) -> int | None`: without the command line's own imports. None: it does
+    not know these arguments, and the command line takes them."""
 
 
 COMMANDS: dict[str, Command] = {
@@ -44,7 +46,7 @@ COMMANDS: dict[str, Command] = {
     "trajectories": Command("mcp_server.cli.trajectories"),
     "audit": Command("mcp_server.cli.audit"),
     "doctor": Command("mcp_server.cli.doctor"),
-    "serve": Command("mcp_server.cli.serve"),
+    "serve": Command("mcp_server.cli.serve", starts_fast=True),
 }
 """Command → module, in the order of the help page."""
 
@@ -52,8 +54,12 @@ _OPTIONS_WITH_VALUE = ("--workspace",)
 _COMPLETION = "_MCP_EVO_COMPLETE"
 
 
-def build_app(command: str | None) -> typer.Typer:
+def build_app(command: str | None) -> "typer.Typer":
     """The app with one command, or with all of them where the command is not known (help, typing errors)."""
+    import typer
+
+    from mcp_server.cli.context import CliState
+
     app = typer.Typer(
         name="mcp-evo",
         help="Train small tool-using language agents and let them improve the skills they train with.",
@@ -125,6 +131,12 @@ def run(arguments: Sequence[str]) -> int:
     """Runs one command line and returns its exit code."""
     ordered = global_options_first(arguments)
     command = None if _COMPLETION in os.environ else find_command(ordered)
+    if command is not None and command in COMMANDS and COMMANDS[command].starts_fast:
+        code: int | None = import_module(COMMANDS[command].module).start(ordered)
+        if code is not None:
+            return code
+    from mcp_server.cli.context import clean_errors
+
     try:
         build_app(command)(args=ordered, prog_name="mcp-evo", standalone_mode=True)
     except SystemExit as end:

@@ -5,37 +5,73 @@ does not need, and the garbage collector rests while the protocol's thousands of
 """
 
 import gc
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from mcp_server.cli.context import CliState
-
 if TYPE_CHECKING:
+    import typer
     from mcp.server.mcpserver import MCPServer
 
     from mcp_server.state import ServerState
 
+OPTIONS = ("--workspace", "--session")
 
-def register(app: typer.Typer) -> None:
+
+def register(app: "typer.Typer") -> None:
     """Adds the command."""
-    app.command("serve")(serve)
+    import typer
+
+    from mcp_server.cli.context import CliState, CommandError
+
+    @app.command("serve")
+    def serve(
+        context: typer.Context,
+        session: Annotated[
+            str | None, typer.Option(metavar="ID", help="Session that the calls are recorded in; a new one by default.")
+        ] = None,
+    ) -> None:
+        """Serve the tools to an MCP client over stdio (started by the client, not by hand)."""
+        state: CliState = context.obj
+        try:
+            server = make_server(state.root, session)
+        except ValueError as error:
+            raise CommandError(str(error)) from error
+        server.run("stdio")
 
 
-def serve(
-    context: typer.Context,
-    session: Annotated[
-        str | None, typer.Option(metavar="ID", help="Session that the calls are recorded in; a new one by default.")
-    ] = None,
-) -> None:
-    """Serve the tools to an MCP client over stdio (started by the client, not by hand)."""
-    state: CliState = context.obj
-    make_server(state.root, session).run("stdio")
+def start(arguments: Sequence[str]) -> int | None:
+    """Serves at once, for a command line of the plain form; None for any other (help, a typing error)."""
+    options: dict[str, str] = {}
+    rest = list(arguments)
+    seen = False
+    while rest:
+        word = rest.pop(0)
+        name, sign, value = word.partition("=")
+        if word == "serve" and not seen:
+            seen = True
+            continue
+        if name not in OPTIONS or name in options or not (sign or rest):
+            return None
+        options[name] = value if sign else rest.pop(0)
+    gc.disable()
+    from trainer.runs.workspace import find_workspace
+
+    try:
+        server = make_server(find_workspace(options.get("--workspace")), options.get("--session"))
+    except ValueError as error:
+        print(f"mcp-evo: {error}", file=sys.stderr)
+        return 1
+    server.run("stdio")
+    return 0
 
 
 def make_server(root: Path, session: str | None = None) -> "MCPServer[ServerState]":
-    """The server, built without collecting garbage on the way: a quarter of the time to the first answer."""
+    """The server, built without collecting garbage on the way: a quarter of the time to the first answer.
+
+    Raises ValueError for a session that is no id.
+    """
     gc.disable()
     try:
         from mcp_server.server import build_server
