@@ -170,7 +170,7 @@ def _from_own(document: dict[str, Any], number: int) -> Event:
 def _from_hook(document: dict[str, Any], number: int) -> Event:
     name = document["hook_event_name"]
     kind = HOOK_KINDS.get(name, EventKind.OTHER)
-    tool, response = document.get("tool_name"), document.get("tool_response")
+    tool, response = _text(document.get("tool_name")), document.get("tool_response")
     outcome, reason = Outcome.UNKNOWN, None
     if kind is EventKind.TOOL_FAILURE:
         outcome, reason = Outcome.FAILED, f"{name}: {str(document.get('error'))[:80]}"
@@ -180,28 +180,28 @@ def _from_hook(document: dict[str, Any], number: int) -> Event:
     duration = document.get("duration_ms")
     return Event(
         kind=kind,
-        session=str(document["session_id"]),
-        agent=str(document.get("agent_id") or MAIN),
+        session=_session(document),
+        agent=_text(document.get("agent_id")) or MAIN,
         time=_time(document.get("received_at")),
         tool=tool,
         input=document.get("tool_input"),
         response=response,
         outcome=outcome,
         reason=reason,
-        duration_s=duration / 1000 if isinstance(duration, int | float) else None,
+        duration_s=duration / 1000 if isinstance(duration, int | float) and not isinstance(duration, bool) else None,
         source="hook",
-        call_id=document.get("tool_use_id"),
-        text=document.get("prompt"),
+        call_id=_text(document.get("tool_use_id")),
+        text=_text(document.get("prompt")),
         line=number,
     )
 
 
 def _from_normalised(document: dict[str, Any], number: int) -> Event:
     kind = _NORMALISED_KINDS.get(document["type"], EventKind.OTHER)
-    tool, response = document.get("tool_name"), document.get("tool_response")
+    tool, response = _text(document.get("tool_name")), document.get("tool_response")
     outcome, reason = outcome_of(tool, response) if kind is EventKind.TOOL_CALL else (Outcome.UNKNOWN, None)
-    session = str(document["session_id"])
-    conversation = str(document.get("conversation_id") or session)
+    session = _session(document)
+    conversation = _text(document.get("conversation_id")) or session
     return Event(
         kind=kind,
         session=session,
@@ -215,6 +215,18 @@ def _from_normalised(document: dict[str, Any], number: int) -> Event:
         source="import",
         line=number,
     )
+
+
+def _session(document: dict[str, Any]) -> str:
+    session = document["session_id"]
+    if not isinstance(session, str) or not session:
+        raise ValueError(f"session_id {session!r} is no text")
+    return session
+
+
+def _text(value: Any) -> str | None:
+    """A text; anything else is not one."""
+    return value if isinstance(value, str) else None
 
 
 def _time(value: Any) -> float | None:

@@ -53,7 +53,18 @@ def test_three_sources_in_one_model() -> None:
     assert parse(json.dumps(prompt).encode(), 0).text == "/rllm-train 64 题"
 
 
-@pytest.mark.parametrize("line", [b"", b"[]", b"nonsense", b'{"a": 1}', b'{"kind": 3, "session": "s"}', b"\xff{}"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"[]",
+        b"nonsense",
+        b'{"a": 1}',
+        b'{"kind": 3, "session": "s"}',
+        b"\xff{}",
+        b'{"hook_event_name": "Stop", "session_id": null}',
+    ],
+)
 def test_what_is_no_event_is_a_bad_line(line: bytes) -> None:
     with pytest.raises(BadEvent):
         parse(line, 0)
@@ -232,3 +243,10 @@ def test_any_json_is_an_event_or_a_bad_line(document: dict[str, Any]) -> None:
         return
     assert event.kind in set(EventKind)
     parse(to_line(event), 0)
+
+
+def test_fields_of_the_wrong_type_are_left_out() -> None:
+    odd = {"hook_event_name": "PostToolUse", "session_id": "s", "tool_name": [], "tool_use_id": 3, "prompt": {}}
+    event = parse(json.dumps(odd).encode(), 0)
+    assert (event.tool, event.call_id, event.text) == (None, None, None)
+    assert parse(to_line(event), 0) == event

@@ -136,7 +136,8 @@ def test_a_resolved_run_names_the_patch(bank: SkillBank, store: PatchStore) -> N
     assert resolved.provenance["learning_rate"]["patch"] == record.patch_id
     # the tuned default is untouched by a patch of the profile
     tuned = resolve(request="train the tiny calculator agent", policy=bank.policy("rllm-config"))
-    assert tuned.config.learning_rate == 3e-4
+    assert tuned.provenance["learning_rate"]["patch"] == "base"
+    assert tuned.config.learning_rate != 1e-4
 
 
 def test_rejected_values_are_passed_over_and_the_ladder_goes_on(bank: SkillBank, store: PatchStore) -> None:
@@ -203,15 +204,6 @@ def test_prose_patch_is_marked_as_such(bank: SkillBank, store: PatchStore) -> No
             BankError,
             "learning_rate",
         ),
-        (
-            {
-                "body": "```yaml policy\nlearning_rate:\n  - {when: {params: '<10M'}, default: 3.0e-4}\n```",
-                "scope": {"params": "<10M"},
-                "context": CONTEXT,
-            },
-            PatchError,
-            "in force already",
-        ),
         ({"body": "<!-- section:x -->"}, BankError, "section"),
     ],
 )
@@ -222,6 +214,14 @@ def test_what_the_door_refuses_leaves_nothing_behind(
     with pytest.raises(error, match=words):
         stage(bank, store, text_patch(**change))
     assert sorted(path for path in bank.root.rglob("*") if path.is_file()) == before
+    assert store.ids() == []
+
+
+def test_a_value_that_is_in_force_already(bank: SkillBank, store: PatchStore) -> None:
+    now = bank.resolve("rllm-config", CONTEXT).require("learning_rate.default")
+    body = f"```yaml policy\nlearning_rate:\n  - {{when: {{params: '<10M'}}, default: {now:.1e}}}\n```"
+    with pytest.raises(PatchError, match="in force already"):
+        stage(bank, store, text_patch(body=body, scope={"params": "<10M"}, context=CONTEXT))
     assert store.ids() == []
 
 
