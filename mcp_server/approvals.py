@@ -16,7 +16,7 @@ from mcp.server.mcpserver import Context, Elicit, Resolve
 from mcp_types import ClientCapabilities
 from pydantic import BaseModel, Field
 
-from mcp_server.answers import clip
+from mcp_server.answers import clip, visible_text
 from mcp_server.state import ServerState
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def question(shown: Shown) -> str:
             verdict_text(record),
             f"Digest of the outcome: {shown.digests.result[:12]}",
             "",
-            shown.diff[:MAX_DIFF],
+            visible_text(shown.diff[:MAX_DIFF]),
         ]
     )
 

@@ -45,9 +45,10 @@ def look_once(state: ServerState) -> bool:
     from mcp_server.cli.context import CommandError
     from trainer.runs.errors import RunError, WorkspaceError
     from trainer.runs.registry import list_runs
+    from trainer.runs.workspace import Workspace
 
     try:
-        workspace = state.workspace()
+        workspace = Workspace(state.root)
         state.launcher().tick(workspace)
         return any(not run.document.state.is_final for run in list_runs(workspace))
     except (RunError, WorkspaceError, CommandError, OSError) as error:

@@ -47,6 +47,7 @@ class ServerState:
     """Session of calls that do not name one themselves."""
     runs_expected: bool = True
     """Whether a run may be under way, as far as this process knows."""
+    _home: "Home | None" = field(default=None, repr=False)
     _seeding: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def __post_init__(self) -> None:
@@ -68,9 +69,9 @@ class ServerState:
 
     def workspace(self) -> "Workspace":
         """The workspace, created where it is missing. Raises WorkspaceError."""
-        from trainer.runs.workspace import create_workspace
+        from trainer.runs.workspace import Workspace, create_workspace
 
-        return create_workspace(self.root)
+        return Workspace(self.root) if self.exists else create_workspace(self.root)
 
     def expect_runs(self) -> None:
         """A run was started or queued: the supervisor looks again soon."""
@@ -84,7 +85,9 @@ class ServerState:
         from optimizer.home import Home
 
         with self._seeding:
-            return Home.create(self.root)
+            if self._home is None or not (self.root / "skills" / "bank.yaml").exists():
+                self._home = Home.create(self.root)
+            return self._home
 
     def trajectories(self) -> "TrajectoryStore":
         """The recorded events of the workspace."""

@@ -4,7 +4,7 @@ The server only prepares a trial, so that a refusal comes at once; `mcp-evo patc
 outlives the server. Everything it finds out is in `trials/<id>/`: a server that is killed loses nothing.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mcp_server.background import Child, child_of, start_child
@@ -30,12 +30,10 @@ class TrialView:
     decision: "Decision | None"
     child: Child | None
     """The process that runs it, as far as it was started by a server."""
+    running: bool
+    """A process runs it: one that a server started, or a command in a terminal."""
     began: bool = False
     """This call started or restarted it."""
-
-    @property
-    def running(self) -> bool:
-        return self.child is not None and self.child.alive
 
     @property
     def seconds_per_pair(self) -> float | None:
@@ -60,10 +58,7 @@ def try_or_look(state: ServerState, patch_id: str, plan: str | None, more: bool)
         return view_of(home, patch_id, folder)
     folder = _prepare(home, record, plan, more)
     start_child(state, ["patches", "try", patch_id, *(["--more"] if more else []), "--json"], folder.path)
-    view = view_of(home, patch_id, folder)
-    return TrialView(
-        view.record, view.spec, view.pairs, view.summary, None if more else view.decision, view.child, True
-    )
+    return replace(view_of(home, patch_id, folder), began=True)
 
 
 def look_at_trial(state: ServerState, patch_id: str) -> TrialView:
@@ -125,14 +120,28 @@ def view_of(home: "Home", patch_id: str, folder: "TrialFolder") -> TrialView:
     from optimizer.tryout import apply_decision
 
     child = child_of(folder.path)
+    running = (child is not None and child.alive) or is_being_run(folder)
     spec = folder.spec()
     pairs = tuple(folder.pairs(spec))
     decision = folder.decision()
     record = home.patches.read(patch_id)
-    if decision is not None and record.verdict is None:
-        if child is not None and child.alive:
-            decision = None  # its process is about to enter the verdict in the patch
-        else:
-            record = apply_decision(home, spec, decision)  # it was killed between the two
+    if decision is not None and running and (record.verdict is None or not decision.final):
+        decision = None  # its process is about to enter the verdict in the patch, or goes on behind its budget
+    elif decision is not None and record.verdict is None:
+        record = apply_decision(home, spec, decision)  # its process was killed between the two
     summary = summarise(list(pairs), spec.plan) if len(pairs) >= 2 else None
-    return TrialView(record, spec, pairs, summary, decision, child)
+    return TrialView(record, spec, pairs, summary, decision, child, running)
+
+
+def is_being_run(folder: "TrialFolder") -> bool:
+    """Whether some process holds the trial's lock."""
+    from filelock import FileLock, Timeout
+
+    path = folder.path / "running.lock"
+    if not path.exists():
+        return False
+    try:
+        with FileLock(str(path), timeout=0, mode=0o600):
+            return False
+    except Timeout:
+        return True

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 QUIET = frozenset({"healthy", "inconclusive", "budget_too_small", "failed"})
 """Findings that are no alert: they praise, they say nothing yet, or the run's state says it already."""
 
+LATE = frozenset({"learning_rate_too_low"})
+"""Findings about slowness: an alert only in the second half of the planned steps, before that a run may just be slow."""
+
 
 @dataclass(frozen=True)
 class Look:
@@ -47,7 +50,11 @@ def look(state: ServerState, run_id: str | None) -> Look:
         state.launcher().tick(workspace)
         document = directory.read_document()
     rows = directory.metrics()
-    alerts = [one for one in diagnose_run(directory, state.thresholds()) if one.kind not in QUIET] if rows else []
+    alerts: list[Finding] = []
+    if rows and not document.state.is_final:
+        late = 2 * len(rows) >= (document.planned_steps or 0)
+        found = diagnose_run(directory, state.thresholds())
+        alerts = [one for one in found if one.kind not in QUIET and (late or one.kind not in LATE)]
     waiting: tuple[str, ...] = ()
     if document.state is RunState.QUEUED:
         active = (RunState.STARTING, RunState.RUNNING)

@@ -8,6 +8,8 @@ from mcp_types import CallToolResult
 from pydantic import Field
 
 from mcp_server.answers import Answer, Next, Part, answer, clip
+from mcp_server.background import look_once
+from mcp_server.capture import session_of
 from mcp_server.run_views import Evaluation, evaluation, run_line
 from mcp_server.starting import Started, StartRequest, start_training_run
 from mcp_server.state import ServerState
@@ -21,6 +23,11 @@ EvoContext = Context[ServerState, Any]
 def state_of(ctx: EvoContext) -> ServerState:
     """The state of the server that this call reached."""
     return ctx.request_context.lifespan_context
+
+
+def session_of_call(ctx: EvoContext) -> str:
+    """The session that this call belongs to: the one it names, else the server's."""
+    return session_of(ctx.request_context.params or {}) or state_of(ctx).session
 
 
 class Setting(Part):
@@ -67,7 +74,7 @@ async def start_training(
     does not name come from the skill rllm-config; the answer says where each came from. A request in approve mode ('ask
     me first') answers with the plan until it is called again with confirmed."""
     state = state_of(ctx)
-    wanted = StartRequest(request, overrides or {}, profile, key, confirmed, session=state.session)
+    wanted = StartRequest(request, overrides or {}, profile, key, confirmed, session=session_of_call(ctx))
     started = await anyio.to_thread.run_sync(start_training_run, state, wanted)
     return answer(_start_text(started), _start_answer(started, wanted))
 
@@ -178,6 +185,8 @@ async def list_runs(
     from trainer.runs.workspace import Workspace
 
     server = state_of(ctx)
+    if server.exists:
+        await anyio.to_thread.run_sync(look_once, server)
     found = await anyio.to_thread.run_sync(read_runs, Workspace(server.root))
     documents = [run.document for run in found if state is None or run.document.state == state]
     begin = 0

@@ -256,3 +256,22 @@ async def many_runs(caller: Caller, count: int) -> list[str]:
         made.append((await caller.ok("start_training", request=f"{REQUEST}, {number + 1} steps"))["run_id"])
         await caller.until_over(made[-1])
     return made
+
+
+async def test_what_goes_wrong_is_an_alert_while_the_run_goes_on(
+    root: Path, era: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_STEP_S", "0.3")
+    slow_worker(root, 0.3)
+    async with in_memory(root, era) as caller:
+        request = REQUEST + ", 60 steps"
+        await caller.ok("start_training", request=request, overrides={"max_completion_tokens": 24})
+        seen = await caller.ok("monitor_run", wait_s=0)
+        while not seen["alerts"]:
+            seen = await caller.ok("monitor_run", wait_s=20, since_step=1)
+        assert seen["state"] == "running"
+        assert seen["alerts"][0]["kind"] == "truncated"
+        assert "24" in seen["alerts"][0]["say"]
+        assert seen["step"] < 30
+        await caller.ok("stop_run")
+        assert (await caller.until_over())["alerts"] == []
