@@ -15,7 +15,7 @@ QUIET = frozenset({"healthy", "inconclusive", "budget_too_small", "failed"})
 """Findings that are no alert: they praise, they say nothing yet, or the run's state says it already."""
 
 LATE = frozenset({"learning_rate_too_low"})
-"""Findings about slowness: an alert only in the second half of the planned steps, before that a run may just be slow."""
+"""Findings about slowness: an alert only in the second half of the planned steps; before, a run may just be slow."""
 
 
 @dataclass(frozen=True)

@@ -270,7 +270,7 @@ async def test_what_goes_wrong_is_an_alert_while_the_run_goes_on(
         while not seen["alerts"]:
             seen = await caller.ok("monitor_run", wait_s=20, since_step=1)
         assert seen["state"] == "running"
-        assert seen["alerts"][0]["kind"] == "truncated"
+        assert seen["alerts"][0]["kind"] == "truncation"
         assert "24" in seen["alerts"][0]["say"]
         assert seen["step"] < 30
         await caller.ok("stop_run")
