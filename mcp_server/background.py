@@ -86,7 +86,9 @@ def start_child(state: ServerState, arguments: Sequence[str], folder: Path) -> C
 
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "process.log"
-    environment = processes.child_environment(more=[*state.workspace().config().child_environment, WORKER_VARIABLE])
+    # it is this program again and decides anew what its workers may see, so it gets the hub's tokens too
+    more = [*state.workspace().config().child_environment, WORKER_VARIABLE]
+    environment = processes.child_environment(more=more, tokens=True)
     command = [sys.executable, "-P", "-m", "mcp_server.cli.main", "--workspace", str(state.root), *arguments]
     identity, _ = processes.spawn(command, directory=state.root, log_path=log, environment=environment)
     note = {"pid": identity.pid, "started_at": identity.started_at, "log": str(log), "arguments": list(arguments)}

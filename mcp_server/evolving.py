@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mcp_server.answers import clip
 from mcp_server.background import Child, child_of, start_child
 from mcp_server.starting import refuse_own_code
 from mcp_server.state import ServerState
@@ -24,6 +25,7 @@ class EvolutionView:
 
     evolution: str
     request: str
+    profile: str | None
     rounds_wanted: int
     rounds: "tuple[Round, ...]"
     documents: tuple[dict[str, Any], ...]
@@ -51,12 +53,26 @@ class EvolutionView:
 def start_evolution(
     state: ServerState, request: str, rounds: int, profile: str | None, plan: str | None
 ) -> EvolutionView:
-    """Starts an evolution in the background. Raises ConfigError, BankError for a request that cannot be trained."""
+    """Starts an evolution in the background; one of the same request that runs already is shown instead.
+
+    Raises RoundError while another one runs (their trials would slow each other down and mix their evidence),
+    ConfigError, BankError for a request that cannot be trained.
+    """
     from optimizer.evolve import new_request
     from optimizer.round_store import RoundStore
+    from optimizer.round_types import RoundError
     from trainer.settings import resolve
 
     home = state.home()
+    for known in requested_evolutions(RoundStore(home.root)):
+        view = evolution_view(home, known)
+        if not view.running:
+            continue
+        if view.request == request and view.profile == profile:
+            return view
+        raise RoundError(
+            f"evolution {known} is running ({clip(view.request, 120)}): wait for it, or start when it ended"
+        )
     wanted = new_request(home, request, rounds, profile, plan=plan, folder=str(state.folder))
     policy = home.bank.policy("rllm-config", profile)
     refuse_own_code(resolve(request, policy=policy, profile=profile, folder=state.folder))
@@ -102,9 +118,8 @@ def evolution_view(home: "Home", evolution: str) -> EvolutionView:
     request = store.read_request(evolution)
     rounds = tuple(store.of(evolution))
     documents = tuple(round_document(home, one) for one in rounds)
-    return EvolutionView(
-        evolution, request.request, request.rounds, rounds, documents, child_of(_folder(home.root, evolution))
-    )
+    child = child_of(_folder(home.root, evolution))
+    return EvolutionView(evolution, request.request, request.profile, request.rounds, rounds, documents, child)
 
 
 @dataclass(frozen=True)

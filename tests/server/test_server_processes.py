@@ -291,6 +291,9 @@ async def test_evolve_stops_where_a_person_decides_and_is_taken_up_again(root: P
     async with over_stdio(root, era) as caller:
         started = await caller.ok("evolve", request=REQUEST, rounds=2, profile="original", plan="quick")
         evolution = started["evolution"]
+        same = await caller.ok("evolve", request=REQUEST, rounds=2, profile="original", plan="quick")
+        assert same["evolution"] == evolution, "a repeated call starts no second one"
+        assert evolution in await caller.refused("evolve", request="train tiny on lookup")
         assert started["next"]["tool"] == "round_status"
         found = await wait_for_evolution(caller)
         assert found["state"] == "awaiting_approval", found
