@@ -28,6 +28,8 @@ class Look:
     alerts: "tuple[Finding, ...]"
     waiting_for: tuple[str, ...]
     folder: Path
+    offset: int = 0
+    """Bytes of its metrics read so far."""
 
     @property
     def last_step(self) -> int:
@@ -35,8 +37,11 @@ class Look:
         return int(self.rows[-1]["step"]) if self.rows else 0
 
 
-def look(state: ServerState, run_id: str | None) -> Look:
-    """Looks at a run, supervising on the way. Raises RunError, WorkspaceError."""
+def look(state: ServerState, run_id: str | None, before: Look | None = None) -> Look:
+    """Looks at a run, supervising on the way. Raises RunError, WorkspaceError.
+
+    `before` is an earlier look at the same run: only what is new is read and judged.
+    """
     from trainer.runs import supervise
     from trainer.runs.diagnose import diagnose_run
     from trainer.runs.registry import find_run, list_runs
@@ -49,17 +54,26 @@ def look(state: ServerState, run_id: str | None) -> Look:
     if not document.state.is_final:
         state.launcher().tick(workspace)
         document = directory.read_document()
-    rows = directory.metrics()
-    alerts: list[Finding] = []
-    if rows and not document.state.is_final:
+    new, offset = directory.metrics_from(before.offset if before is not None else 0)
+    rows = _by_step([*(before.rows if before is not None else []), *new])
+    alerts = before.alerts if before is not None else ()
+    if document.state.is_final:
+        alerts = ()
+    elif new:
         late = 2 * len(rows) >= (document.planned_steps or 0)
         found = diagnose_run(directory, state.thresholds())
-        alerts = [one for one in found if one.kind not in QUIET and (late or one.kind not in LATE)]
+        alerts = tuple(one for one in found if one.kind not in QUIET and (late or one.kind not in LATE))
     waiting: tuple[str, ...] = ()
     if document.state is RunState.QUEUED:
         active = (RunState.STARTING, RunState.RUNNING)
         waiting = tuple(run.document.run_id for run in list_runs(workspace) if run.document.state in active)
-    return Look(document, rows, tuple(alerts), waiting, directory.path)
+    return Look(document, rows, alerts, waiting, directory.path, offset)
+
+
+def _by_step(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows in order of their step; of a step written twice (after a resume) the later one."""
+    known = {row["step"]: row for row in rows if isinstance(row.get("step"), int)}
+    return [known[step] for step in sorted(known)]
 
 
 def analyse(state: ServerState, run_id: str | None) -> "tuple[RunDocument, Report, Path]":

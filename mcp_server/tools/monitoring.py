@@ -91,7 +91,7 @@ async def monitor_run(
             break
         await ctx.report_progress(waited, wait_s, _progress_text(seen))
         await anyio.sleep(min(PROGRESS_S, wait_s - waited))
-        seen = await anyio.to_thread.run_sync(look, state, seen.document.run_id)
+        seen = await anyio.to_thread.run_sync(look, state, seen.document.run_id, seen)
     return answer(_monitor_text(seen, since_step), _monitor_answer(seen, since_step))
 
 
