@@ -9,11 +9,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
 
 from mcp_server.state import ServerState
+
+if TYPE_CHECKING:
+    from trainer.runs.types import RunDocument
 
 TICK_S = 2.0
 """How often runs are looked at while one may be under way."""
@@ -50,10 +54,25 @@ def look_once(state: ServerState) -> bool:
     try:
         workspace = Workspace(state.root)
         state.launcher().tick(workspace)
-        return any(not run.document.state.is_final for run in list_runs(workspace))
+        runs = list_runs(workspace)
+        reap(state, [run.document for run in runs if run.document.state.is_final])
+        return any(not run.document.state.is_final for run in runs)
     except (RunError, WorkspaceError, CommandError, OSError) as error:
         logger.warning("runs cannot be supervised: %s", error)
         return False
+
+
+def reap(state: ServerState, ended: "Sequence[RunDocument]") -> None:
+    """Takes note of ended children of this process, which would stay as zombies for as long as it lives."""
+    from trainer.runs import processes, supervise
+
+    for document in ended:
+        identity = supervise.identity_of(document)
+        if identity is not None:
+            processes.exit_status(identity)
+    for child in list(state.children):  # others may add to it meanwhile
+        if processes.exit_status(child) is not None:
+            state.children.remove(child)
 
 
 @dataclass(frozen=True)
@@ -91,6 +110,7 @@ def start_child(state: ServerState, arguments: Sequence[str], folder: Path) -> C
     environment = processes.child_environment(more=more, tokens=True)
     command = [sys.executable, "-P", "-m", "mcp_server.cli.main", "--workspace", str(state.root), *arguments]
     identity, _ = processes.spawn(command, directory=state.root, log_path=log, environment=environment)
+    state.children.append(identity)
     note = {"pid": identity.pid, "started_at": identity.started_at, "log": str(log), "arguments": list(arguments)}
     write_json_atomic(folder / CHILD_NOTE, note)
     return Child(identity.pid, identity.started_at, str(log), True)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from optimizer.store import TrajectoryStore
     from trainer.runs.findings import Thresholds
     from trainer.runs.launch import LocalLauncher
+    from trainer.runs.processes import ProcessIdentity
     from trainer.runs.workspace import Workspace
 
 SESSION_VARIABLE = "MCP_EVO_SESSION"
@@ -47,6 +48,8 @@ class ServerState:
     """Session of calls that do not name one themselves."""
     runs_expected: bool = True
     """Whether a run may be under way, as far as this process knows."""
+    children: "list[ProcessIdentity]" = field(default_factory=list, repr=False)
+    """Commands that this process started and that have not ended, as far as it knows."""
     _home: "Home | None" = field(default=None, repr=False)
     _seeding: threading.Lock = field(default_factory=threading.Lock, repr=False)
 

@@ -251,6 +251,22 @@ def test_a_killed_server_loses_nothing(root: Path) -> None:
             json.loads(line)
 
 
+def test_no_zombies_are_left_behind(root: Path) -> None:
+    server = RawServer(root)
+    try:
+        server.handshake()
+        run_id = server.call("start_training", request=REQUEST + ", 2 steps")["structuredContent"]["run_id"]
+        wait_for(root, [run_id], "finished")
+        server.call("evolve", request=REQUEST, rounds=1)
+        me = psutil.Process(server.process.pid)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and me.children():
+            time.sleep(0.5)
+        assert [(one.pid, one.status()) for one in me.children()] == []
+    finally:
+        server.close()
+
+
 def test_a_trial_outlives_its_server_and_goes_on_where_it_was_killed(root: Path) -> None:
     first, second = RawServer(root), RawServer(root)
     try:
