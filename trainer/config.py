@@ -13,11 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 SCHEMA_VERSION = 1
 
-DEFAULT_MAX_STEPS = 100
-"""Budget of a run that states a target but no amount: about a minute for `tiny` on two cores."""
+DEFAULT_MAX_STEPS = 150
+"""Budget of a run that states a target but no amount: at most a minute and a half for `tiny` on two cores."""
 
-DEFAULT_STEPS_WITHOUT_TARGET = 30
-"""Budget of a run that states neither a target nor an amount."""
+DEFAULT_STEPS_WITHOUT_TARGET = 32
+"""Budget of a run that states neither a target nor an amount: 512 episodes with the defaults."""
 
 
 class ConfigError(ValueError):
@@ -68,11 +68,11 @@ class TrainingConfig(BaseModel):
         None, ge=0, le=1, description="Goal: success on the validation split; the run stops when it is met."
     )
 
-    learning_rate: float = Field(3e-4, gt=0, le=1, description="Peak learning rate of AdamW.")
+    learning_rate: float = Field(2e-4, gt=0, le=1, description="Peak learning rate of AdamW.")
     lr_schedule: Literal["constant", "linear", "cosine"] = Field("constant", description="Shape after the warm-up.")
     warmup_steps: int = Field(0, ge=0, le=100_000, description="Steps of linear warm-up.")
     batch_size: int = Field(4, ge=1, le=4096, description="Problems (groups) in one optimiser step.")
-    num_generations: int = Field(8, ge=2, le=256, description="Episodes of one problem (group size G).")
+    num_generations: int = Field(4, ge=2, le=256, description="Episodes of one problem (group size G).")
     loss_type: Literal["grpo", "dapo", "dr_grpo", "bnpo"] = Field("dapo", description="Loss of the GRPO family.")
     scale_rewards: Literal["group", "batch", "none"] = Field("group", description="What the advantage is divided by.")
     beta: float = Field(0.0, ge=0, le=10, description="Weight of the KL term to the start model; 0: none.")
@@ -90,7 +90,7 @@ class TrainingConfig(BaseModel):
     system_prompt: str | None = Field(None, max_length=20_000, description="Replaces the environment's system prompt.")
 
     test_problems: int = Field(128, ge=8, le=100_000, description="Held-out problems of eval.before and eval.after.")
-    validation_problems: int = Field(64, ge=8, le=100_000, description="Problems of the validation split.")
+    validation_problems: int = Field(128, ge=8, le=100_000, description="Problems of the validation split.")
     validate_every: int = Field(5, ge=0, le=100_000, description="Steps between validations; 0: never.")
     skip_eval_before: bool = Field(False, description="Leave out the test before training (trials know it already).")
 

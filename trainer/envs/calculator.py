@@ -14,11 +14,23 @@ def simple_problem(rng: random.Random) -> str:
     return f"{rng.randint(2, 20)} {rng.choice('+-*')} {rng.randint(2, 20)}"
 
 
-def hard_problem(rng: random.Random) -> str:
-    """Three numbers from 2 to 99, half of them with brackets."""
+MAX_RESULT = 9999
+"""Results of hard problems have at most four digits: the task is to choose the calls, not to copy long numbers."""
+
+
+def wide_problem(rng: random.Random) -> str:
+    """Three numbers from 2 to 99, half of them with brackets, of any result."""
     a, b, c = (rng.randint(2, 99) for _ in range(3))
     o1, o2 = rng.choice("+-*"), rng.choice("+-*")
     return rng.choice((f"{a} {o1} {b} {o2} {c}", f"({a} {o1} {b}) {o2} {c}"))
+
+
+def hard_problem(rng: random.Random) -> str:
+    """Three numbers from 2 to 99, half of them with brackets, results within ±9999."""
+    while True:
+        expression = wide_problem(rng)
+        if abs(evaluate(expression)) <= MAX_RESULT:
+            return expression
 
 
 def problem(rng: random.Random, difficulty: str) -> str:

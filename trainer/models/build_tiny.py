@@ -51,6 +51,7 @@ class Phase:
     header: bool
     """With the tools in the prompt."""
     operator_weight: float = 1.0
+    digit_weight: float = 1.0
     faults: Faults = field(default_factory=Faults)
 
 
@@ -59,6 +60,7 @@ PHASES = (
     Phase("header", 250, 32, 2e-3, header=True, operator_weight=3.0),
     Phase("exact", 800, 32, 2e-3, header=True, operator_weight=2.0),
     Phase("sure", 900, 32, 1.5e-3, header=True),
+    Phase("numbers", 700, 32, 1e-3, header=True, digit_weight=3.0),
     Phase("imperfect", 150, 32, 5e-4, header=True, faults=Faults(wrong_operator=0.58, no_finish=0.22, wrong_hop=0.35)),
 )
 
@@ -138,9 +140,10 @@ class Batches:
         self.operators = {
             i for i in range(len(tokenizer)) if tokenizer.decode([i]).strip() in ("+", "-", "*", "(", ")")
         }
+        self.digits = set(tokenizer.convert_tokens_to_ids(list("0123456789")))
         self.prefixes: dict[str, list[int]] = {}
 
-    def weights(self, ids: list[int], operator_weight: float) -> list[float]:
+    def weights(self, ids: list[int], phase: Phase) -> list[float]:
         """Weight of each token: 0 where the environment or the user speaks, 1 (or more) where the assistant does."""
         weights, speaking = [0.0] * len(ids), False
         for i in range(2, len(ids)):
@@ -148,7 +151,11 @@ class Batches:
                 speaking = True
                 continue  # the line feed behind the role belongs to the prompt
             if speaking:
-                weights[i] = operator_weight if ids[i] in self.operators else 1.0
+                weights[i] = 1.0
+                if ids[i] in self.operators:
+                    weights[i] = phase.operator_weight
+                elif ids[i] in self.digits:
+                    weights[i] = phase.digit_weight
                 speaking = ids[i] != self.end
         return weights
 
@@ -161,7 +168,7 @@ class Batches:
             if prefix not in self.prefixes:
                 self.prefixes[prefix] = self.tokenizer(prefix, add_special_tokens=False)["input_ids"]
             ids = self.tokenizer(rest.removesuffix("\n"), add_special_tokens=False)["input_ids"]
-            by_env.setdefault(prefix, []).append((ids, self.weights(ids, phase.operator_weight)))
+            by_env.setdefault(prefix, []).append((ids, self.weights(ids, phase)))
         groups: list[tuple[list[int], list[list[int]]]] = []
         weights: list[float] = []
         for prefix, rows in by_env.items():

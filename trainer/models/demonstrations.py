@@ -10,7 +10,7 @@ from typing import Any
 from trainer.envs import house_rules, lookup
 from trainer.envs.arithmetic import ArithmeticFault, evaluate, show
 from trainer.envs.base import Row, Split
-from trainer.envs.calculator import QUESTIONS, problem
+from trainer.envs.calculator import QUESTIONS, simple_problem, wide_problem
 from trainer.experience.block import with_experience
 
 Message = dict[str, Any]
@@ -77,7 +77,7 @@ def _spoil(rng: random.Random, expression: str) -> str:
 
 def calculator(rng: random.Random, faults: Faults) -> tuple[list[Message], list[Message]]:
     """(prompt, turns) of one calculator episode."""
-    expression = problem(rng, "mixed")
+    expression = wide_problem(rng) if rng.random() < 0.5 else simple_problem(rng)
     prompt = [{"role": "user", "content": rng.choice(QUESTIONS).format(e=expression)}]
     if rng.random() < 0.05:
         prompt = with_experience(prompt, house_experience(rng, rng.choice(house_rules.HOUSES)))
