@@ -18,8 +18,8 @@ from trainer.runs.pool import WorkerPool
 from trainer.runs.rundir import RunDirectory
 from trainer.runs.types import RunDocument
 
-RATES = (1e-5, 3e-5, 1e-4, 2e-4, 3e-4, 6e-4, 1e-3)
-SHAPES = ((2, 4), (4, 4), (4, 8), (8, 8))
+RATES = (1e-5, 1e-4, 2e-4, 3e-4, 1e-3)
+SHAPES = ((2, 4), (4, 4), (4, 8))
 """(problems, generations) of a step."""
 
 

@@ -46,7 +46,7 @@ def test_what_init_writes_trains_as_it_stands(real_cli: Any) -> None:
     steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in steps] == [1, 2]
     assert all(row["seconds"]["generate"] > 0 for row in steps)
-    assert len((run / "episodes" / "step-000001.jsonl").read_text().splitlines()) == 32
+    assert len((run / "episodes" / "step-000001.jsonl").read_text().splitlines()) == 16
 
 
 def test_ctrl_c_and_kill_9_with_the_real_worker(real_cli: Any) -> None:
@@ -95,8 +95,8 @@ def test_the_first_request_of_the_readme_learns(real_cli: Any, seed: int) -> Non
 @pytest.mark.parametrize(
     ("setting", "parts"),
     [
-        ("learning_rate=9e-6", ["learning rate 9e-06 is too low"]),
-        ("learning_rate=9e-3", ["learning rate 0.009 is too high"]),
+        ("learning_rate=6e-6", ["learning rate 6e-06 is too low"]),
+        ("learning_rate=6e-3", ["learning rate 0.006 is too high"]),
         ("temperature=0.1", ["at temperature 0.1"]),
         ("max_completion_tokens=24", ["cap of 24 tokens"]),
     ],

@@ -89,7 +89,7 @@ def test_the_original_profile(quick_cli: Any) -> None:
     [
         (["train", "qwen-9b"], ["unknown model 'qwen-9b'", "tiny"]),
         (["train", "batch 8, 4 problems"], ["batch_size 8", "(4)"]),
-        (["train", "--set", "max_episodes=3"], ["4 problems x num_generations 8 = 32"]),
+        (["train", "--set", "max_episodes=3"], ["4 problems x num_generations 4 = 16"]),
         (["train", "64 problems and 32 problems"], ["contradicts itself", '"64 problems"', '"32 problems"']),
         (["train", "--set", "lerning_rate=1"], ["learning_rate"]),
         (["train", "--config", "none.yaml"], ["no such file"]),

@@ -127,10 +127,10 @@ def config_policy(profile: str | None = None) -> CompiledPolicy:
 
 def test_tuned_defaults_of_small_models() -> None:
     found = config_policy().resolve(TINY)
-    assert found.get("learning_rate") == {"default": 3e-4, "min": 1e-6, "max": 3e-3}
+    assert found.get("learning_rate") == {"default": 2e-4, "min": 1e-6, "max": 3e-3}
     assert found.get("temperature") == {"default": 1.0, "min": 0.3, "max": 1.5}
     assert found.get("max_completion_tokens") == {"default": 192, "min": 16, "max": 2048}
-    assert [found.get(f"{key}.default") for key in ("batch_size", "num_generations", "max_turns")] == [4, 8, 4]
+    assert [found.get(f"{key}.default") for key in ("batch_size", "num_generations", "max_turns")] == [4, 4, 4]
     assert found.provenance["learning_rate.default"]["patch"] == "base"
     assert found.provenance["learning_rate.default"]["section"] == "sizes"
 
@@ -146,7 +146,7 @@ def test_defaults_by_size_and_adapters() -> None:
     assert rate(params=494_000_000) == 1e-6
     assert rate(params=494_000_000, lora=True) == 1e-5
     assert rate(params=7_000_000_000) == 1e-6
-    assert rate(params=9_999_999) == 3e-4
+    assert rate(params=9_999_999) == 2e-4
     assert rate(params=10_000_000) == 2e-5
 
 

@@ -41,7 +41,7 @@ def test_each_source_beats_the_next_one(tmp_path: Path) -> None:
     assert config.temperature == 0.6  # --set
     assert config.batch_size == 6  # file
     assert config.epochs == 3  # policy
-    assert config.num_generations == 8  # default
+    assert config.num_generations == 4  # default
     sources = {name: resolved.provenance[name]["source"] for name in TrainingConfig.model_fields}
     assert sources["learning_rate"] == "request"
     assert sources["temperature"] == "set"
@@ -143,7 +143,7 @@ def test_a_policy_compiled_with_the_profile_is_taken_as_it_is() -> None:
         ({"overrides": ["seed"]}, ["key=value"]),
         ({"overrides": ["seed=1", "seed=2"]}, ["seed is set twice", "1", "2"]),
         ({"request": "batch 8, 4 problems"}, ["batch_size 8", "(4)", "batch_size <= 4", "problems >= 8"]),
-        ({"overrides": ["max_episodes=3"]}, ["max_episodes 3", "4 problems x num_generations 8 = 32", "at least 32"]),
+        ({"overrides": ["max_episodes=3"]}, ["max_episodes 3", "4 problems x num_generations 4 = 16", "at least 16"]),
         ({"request": "qwen-9b"}, ["unknown model 'qwen-9b'", "tiny"]),
         ({"overrides": ["env=calculater"]}, ["calculater", "Did you mean calculator", "python:module:Class"]),
         ({"overrides": ["env=python:x"]}, ["python:module:Class"]),
