@@ -1,5 +1,6 @@
 """The commands around evolution as processes: contracts, exit codes, what is refused, a person at a real terminal."""
 
+import io
 import json
 import os
 import pty
@@ -8,11 +9,15 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import FAKE_WORKER
+
+from mcp_server.cli.main import run as run_command
+from optimizer.home import Home
 
 REQUEST = "train the tiny calculator agent on 64 mixed problems, seed 1"
 AGENT_VARIABLES = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CODEX_SANDBOX", "CURSOR_AGENT", "GEMINI_CLI")
@@ -42,9 +47,23 @@ class CommandLine:
         )
 
     def json(self, *arguments: str) -> Any:
+        """The document of a command, run as a process."""
         done = self.run(*arguments, "--json")
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
+
+    def here(self, *arguments: str) -> tuple[int, str, str]:
+        """Runs a command that starts no process in this one: (exit code, stdout, stderr)."""
+        out, err = io.StringIO(), io.StringIO()
+        with redirect_stdout(out), redirect_stderr(err):
+            code = run_command([*arguments, "--workspace", str(self.workspace)])
+        return code, out.getvalue(), err.getvalue()
+
+    def look(self, *arguments: str) -> Any:
+        """The document of a command that only reads."""
+        code, out, err = self.here(*arguments, "--json")
+        assert code == 0, err
+        return json.loads(out)
 
     def at_a_terminal(self, answer: Any, *arguments: str) -> tuple[int, str]:
         """Runs the command with a terminal and types `answer(text so far)` when it returns something."""
@@ -97,43 +116,43 @@ def test_the_whole_contract(cli: CommandLine) -> None:
     assert second["eval"]["after"]["ci95"][0] > first["eval"]["after"]["ci95"][1]
     patch = first["patch_id"]
     # one by one
-    assert cli.json("patches", "list")["total"] == 1
-    shown = cli.json("patches", "show", patch)
+    assert cli.look("patches", "list")["total"] == 1
+    shown = cli.look("patches", "show", patch)
     assert shown["approval"]["channel"] == "unattended"
     assert "learning_rate" in shown["diff"]
-    assert [one["round"] for one in cli.json("rounds", "list")["rounds"]] == [1, 2]
-    assert cli.json("rounds", "show", "1")["rounds"][0]["patch_id"] == patch
-    chain = cli.json("explain", "rllm-config:learning_rate")["chain"]
+    assert [one["round"] for one in cli.look("rounds", "list")["rounds"]] == [1, 2]
+    assert cli.look("rounds", "show", "1")["rounds"][0]["patch_id"] == patch
+    chain = cli.look("explain", "rllm-config:learning_rate")["chain"]
     kinds = [one["kind"] for one in chain]
     assert kinds[:6] == ["value", "patch", "approval", "trial", "finding", "run"]
     assert kinds[6:] == ["event"] * 3
     assert all(one["id"] for one in chain)
     # the last ones are real events
-    session = cli.json("trajectories", "show", document["evolution"], "--limit", "100")
+    session = cli.look("trajectories", "show", document["evolution"], "--limit", "100")
     lines = {one["line"]: one for one in session["events"]}
     for entry in chain[6:]:
         assert lines[entry["line"]]["tool"] == entry["tool"]
         assert lines[entry["line"]]["run_id"] == first["run_id"]
-    base = cli.json("explain", "rllm-config:beta")["chain"]
+    base = cli.look("explain", "rllm-config:beta")["chain"]
     assert [one["kind"] for one in base] == ["value", "base"]
-    segments = cli.json("trajectories", "segment")["sessions"][0]["segments"]
+    segments = cli.look("trajectories", "segment")["sessions"][0]["segments"]
     assert {one["layer"] for one in segments} == {"rllm", "traj"}
-    report = cli.json("trajectories", "analyze")
+    report = cli.look("trajectories", "analyze")
     assert report["findings"]
-    audit = cli.json("audit", "verify")
+    audit = cli.look("audit", "verify")
     assert audit == {"ok": True, "entries": 2, "problems": []}
     # for people
-    assert "promoted" in cli.run("rounds", "show").stdout
-    assert patch in cli.run("patches", "list").stdout
+    assert "promoted" in cli.here("rounds", "show")[1]
+    assert patch in cli.here("patches", "list")[1]
 
 
 def test_tampering_with_the_log_is_exit_code_1(cli: CommandLine) -> None:
     evolve(cli, "--yes", "--final-trial")
     path = cli.workspace / "audit.jsonl"
     path.write_text(path.read_text().replace("unattended", "terminal"))
-    done = cli.run("audit", "verify", "--json")
-    assert done.returncode == 1
-    assert json.loads(done.stdout)["ok"] is False
+    code, out, _ = cli.here("audit", "verify", "--json")
+    assert code == 1
+    assert json.loads(out)["ok"] is False
 
 
 def test_without_a_terminal_it_waits_and_a_person_goes_on(cli: CommandLine) -> None:
@@ -161,7 +180,7 @@ def test_without_a_terminal_it_waits_and_a_person_goes_on(cli: CommandLine) -> N
     code, text = cli.at_a_terminal(wrong, "approve", patch)
     assert code == 1
     assert "nothing was approved" in text
-    assert cli.json("patches", "show", patch)["stage"] == "tried"
+    assert cli.look("patches", "show", patch)["stage"] == "tried"
     # the right one
     asked: list[str] = []
 
@@ -177,13 +196,13 @@ def test_without_a_terminal_it_waits_and_a_person_goes_on(cli: CommandLine) -> N
     assert "learning rate" in asked[0].replace("_", " ")  # what it is about was on the screen before the question
     result = cli.json("evolve", "--resume", "latest", "--yes")
     assert [one["patch_id"] for one in result["rounds"]] == [patch, None]
-    entries = cli.json("audit", "list")["entries"]
+    entries = cli.look("audit", "list")["entries"]
     assert [(one["kind"], one["channel"]) for one in entries] == [("approved", "terminal"), ("promoted", "terminal")]
 
 
 def test_one_by_one(cli: CommandLine) -> None:
     document = evolve(cli)
-    finding = cli.json("rounds", "show", "1")["rounds"][0]["findings"][0]
+    finding = cli.look("rounds", "show", "1")["rounds"][0]["findings"][0]
     assert finding == "learning_rate_too_low"
     again = cli.run("reject", document["awaiting"], "--reason", "too bold")
     assert again.returncode == 0
@@ -223,11 +242,12 @@ def test_one_by_one(cli: CommandLine) -> None:
     ],
 )
 def test_bad_input_is_one_clear_line(cli: CommandLine, arguments: list[str], words: str) -> None:
-    cli.run("init")
-    done = cli.run(*arguments)
-    assert done.returncode == 1, done.stdout
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
+    Home.create(cli.workspace)
+    code, out, err = cli.here(*arguments)
+    assert code == 1, out
+    assert words in err
+    assert "Traceback" not in err
+    assert len(err.strip().splitlines()) == 1
 
 
 def test_a_request_that_cannot_be_trained_makes_no_workspace(cli: CommandLine) -> None:
