@@ -65,11 +65,6 @@ def check(found: dict[str, Any], root: Path) -> None:
         assert tool in tools
 
 
-async def test_the_loop_in_memory(root: Path, era: str) -> None:
-    async with in_memory(root, era) as caller:
-        check(await improve(caller, root, REQUEST, "original", 3), root)
-
-
 async def test_the_loop_over_stdio(root: Path, era: str) -> None:
     async with over_stdio(root, era) as caller:
         check(await improve(caller, root, REQUEST, "original", 3), root)

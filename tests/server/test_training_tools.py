@@ -46,8 +46,8 @@ async def test_a_run_from_request_to_findings(root: Path, era: str) -> None:
     assert document["skill_versions"]["rllm-config"]
 
 
-async def test_only_the_steps_since_are_told_and_long_lists_are_thinned(root: Path, era: str) -> None:
-    async with in_memory(root, era) as caller:
+async def test_only_the_steps_since_are_told_and_long_lists_are_thinned(root: Path) -> None:
+    async with in_memory(root, "auto") as caller:
         await caller.ok("start_training", request=REQUEST, profile="original")
         await caller.until_over()
         everything = await caller.ok("monitor_run", since_step=0)
@@ -236,11 +236,11 @@ async def test_a_failed_run_tells_class_and_log(root: Path, era: str, monkeypatc
         assert found["findings"][0]["kind"] == "failed"
 
 
-async def test_lists_have_pages(root: Path, era: str) -> None:
-    async with in_memory(root, era) as caller:
-        made = await many_runs(caller, 5)
+async def test_lists_have_pages(root: Path) -> None:
+    async with in_memory(root, "auto") as caller:
+        made = await many_runs(caller, 3)
         page = await caller.ok("list_runs", limit=2)
-        assert page["total"] == 5
+        assert page["total"] == 3
         ids = [one["run_id"] for one in page["runs"]]
         while "cursor" in page:
             page = await caller.ok("list_runs", limit=2, cursor=page["cursor"])
