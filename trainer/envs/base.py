@@ -89,8 +89,8 @@ class EnvironmentSpec:
             name=name,
             factory=environment,
             tools=tools,
-            system_prompt=vars(environment).get("system_prompt"),
-            tasks=vars(environment)["tasks"].__get__(None, environment) if "tasks" in vars(environment) else None,
+            system_prompt=inspect.getattr_static(environment, "system_prompt", None),
+            tasks=dict(inspect.getmembers(environment, inspect.ismethod)).get("tasks"),
         )
 
 

@@ -3,8 +3,9 @@
 import random
 from typing import Any
 
-from trainer.envs.arithmetic import evaluate, same_number, show
+from trainer.envs.arithmetic import evaluate, show
 from trainer.envs.base import Row, Split, draw
+from trainer.envs.number_task import NumberTask
 
 QUESTIONS = ("What is {e}?", "Compute {e}.", "Calculate {e}", "Please work out {e}.", "Find the value of {e}.")
 
@@ -39,15 +40,8 @@ def problem(rng: random.Random, difficulty: str) -> str:
     return hard_problem(rng) if hard else simple_problem(rng)
 
 
-class Calculator:
+class Calculator(NumberTask):
     """Arithmetic with a calculator."""
-
-    system_prompt = "Solve the task with the tools."
-
-    def __init__(self) -> None:
-        self._expected = ""
-        self._reward = 0.0
-        self.finished = False
 
     @classmethod
     def tasks(cls, split: Split, n: int, seed: int, difficulty: str = "mixed", **env_args: Any) -> list[Row]:
@@ -61,31 +55,3 @@ class Calculator:
             return expression, {"prompt": question, "answer": show(evaluate(expression))}
 
         return draw(make, Split(split), n, seed, scope=f"calculator/{difficulty}")
-
-    def reset(self, answer: str = "", **_: Any) -> None:
-        """Takes the expected answer."""
-        self._expected, self._reward, self.finished = answer, 0.0, False
-
-    def calculate(self, expression: str) -> str:
-        """
-        Evaluate an arithmetic expression.
-
-        Args:
-            expression: The expression, e.g. 3*(4+5).
-        """
-        return show(evaluate(expression))
-
-    def finish(self, answer: str) -> str:
-        """
-        Submit the final answer.
-
-        Args:
-            answer: The final number.
-        """
-        self._reward = float(same_number(str(answer), self._expected))
-        self.finished = True
-        return "done"
-
-    def get_reward(self) -> float:
-        """1 for the right answer, else 0."""
-        return self._reward

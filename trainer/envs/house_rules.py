@@ -7,8 +7,9 @@ split, new numbers at test time: what can be learned into the weights).
 import random
 from typing import Any
 
-from trainer.envs.arithmetic import evaluate, same_number, show
+from trainer.envs.arithmetic import evaluate, show
 from trainer.envs.base import Row, Split, draw, split_of
+from trainer.envs.number_task import NumberTask
 
 MEANINGS = ("{a} + {b}", "{a} - {b}", "{a} * {b}", "{b} - {a}", "({a} + {b}) * 2")
 """What `a @ b` may mean."""
@@ -33,15 +34,8 @@ def expression(house: int, a: int, b: int) -> str:
     return meaning(house).format(a=a, b=b)
 
 
-class HouseRules:
+class HouseRules(NumberTask):
     """Arithmetic with an operator of the house."""
-
-    system_prompt = "Solve the task with the tools."
-
-    def __init__(self) -> None:
-        self._expected = ""
-        self._reward = 0.0
-        self.finished = False
 
     @classmethod
     def tasks(
@@ -71,31 +65,3 @@ class HouseRules:
             return (house, a, b), row
 
         return draw(make, split, n, seed, scope=f"house_rules/{difficulty}/{houses}/{count}")
-
-    def reset(self, answer: str = "", **_: Any) -> None:
-        """Takes the expected answer."""
-        self._expected, self._reward, self.finished = answer, 0.0, False
-
-    def calculate(self, expression: str) -> str:
-        """
-        Evaluate an arithmetic expression.
-
-        Args:
-            expression: The expression, e.g. 3*(4+5).
-        """
-        return show(evaluate(expression))
-
-    def finish(self, answer: str) -> str:
-        """
-        Submit the final answer.
-
-        Args:
-            answer: The final number.
-        """
-        self._reward = float(same_number(str(answer), self._expected))
-        self.finished = True
-        return "done"
-
-    def get_reward(self) -> float:
-        """1 for the right answer, else 0."""
-        return self._reward
