@@ -117,7 +117,8 @@ def promote(home: Home, patch_id: str) -> Promotion:
     if not (half_way and is_active(home, record)):
         digests = current_digests(home, record)
         approval = home.ledger.use(patch_id, base_digest=digests.base, result_digest=digests.result)
-        home.bank.activate(record.skill, patch_id, profile=record.profile, reason=f"promote {patch_id}")
+    # also after a death in between: activating again changes nothing but what the first one had not come to
+    home.bank.activate(record.skill, patch_id, profile=record.profile, reason=f"promote {patch_id}")
     assert approval is not None
     version = version_label(home, record.skill)
     home.audit.append(

@@ -31,10 +31,11 @@ _FILE_KEYS = {
 
 
 def skill_of(event: Event) -> str | None:
-    """The skill that this call puts in force, or None."""
+    """The skill that this call puts in force, or None; our own `load_skill` that failed loaded nothing."""
     if not event.is_call or event.tool is None or not isinstance(event.input, dict):
         return None
-    if event.tool != "Skill" and event.tool.rsplit("__", 1)[-1] != "load_skill":
+    ours = event.tool.rsplit("__", 1)[-1] == "load_skill"
+    if (not ours and event.tool != "Skill") or (ours and event.failed):
         return None
     name = event.input.get("skill", event.input.get("name"))
     return name if isinstance(name, str) and name else None

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -11,6 +12,9 @@ from typing import Any
 import pytest
 
 from mcp_server.cli import main
+
+# A test run in the background may inherit an ignored SIGINT, and would hand it on to the commands it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FAKE_WORKER = [sys.executable, "-P", str(Path(__file__).parents[1] / "runs" / "fake_worker.py")]
 

@@ -19,6 +19,7 @@ from optimizer.round_types import Progress, Round, RoundState
 from optimizer.stage import built
 from optimizer.trial.plan import PLANS, TrialPlan
 from optimizer.trial.pooled import PooledArms
+from skill_bank.bank import SkillBank
 from skill_bank.types import BankError
 from trainer.config import ConfigError
 from trainer.runs.launch import LocalLauncher
@@ -292,6 +293,29 @@ def test_a_used_approval_does_not_promote_again(home: Home, run: Callable[..., d
     with pytest.raises(ApprovalError, match="used already"):
         promote(home, patch)
     assert [one["kind"] for one in home.audit.entries()] == ["approved", "promoted", "rolled_back", "refused"]
+
+
+def test_a_promotion_killed_before_it_compiled_is_finished_by_the_next_one(
+    home: Home, run: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = run(approver=say_later)["awaiting"]
+    approve(home, waiting, Channel.TERMINAL)
+    whole = SkillBank.compile
+
+    def dies(bank: SkillBank, *arguments: Any, **named: Any) -> Any:
+        if str(named.get("reason")).startswith("promote"):
+            raise Killed
+        return whole(bank, *arguments, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SkillBank, "compile", dies)
+        with pytest.raises(Killed):
+            promote(home, waiting)
+    assert waiting in home.bank.patches("rllm-config")
+    promotion = promote(home, waiting)
+    assert promotion.version == home.bank.version("rllm-config").label
+    assert home.patches.read(waiting).stage is Stage.ACTIVE
+    assert [one["kind"] for one in home.audit.entries()] == ["approved", "promoted"]
 
 
 def test_rolling_back_a_version_archives_its_patches(home: Home, run: Callable[..., dict[str, Any]]) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from optimizer.events import Event, EventKind, tool_call
 from optimizer.layers import Layer, LayerError, check_read, check_write, layer_below
@@ -61,6 +62,15 @@ def test_segment_goes_on_over_a_timer_turn_but_not_over_a_prompt() -> None:
     assert not monitor.open
     assert monitor.tool_calls == 2
     assert free.kind is SegmentKind.FREE
+
+
+def test_a_load_skill_that_failed_opens_nothing() -> None:
+    events = build("+rllm-config", "Read")
+    failed = replace(events[0], outcome="failed")
+    segmenter = Segmenter(GROUPS.get)
+    segmenter.feed([failed, events[1]])
+    (only,) = segmenter.state.segments
+    assert (only.kind, only.skill, only.tool_calls) == (SegmentKind.FREE, None, 2)
 
 
 def test_agents_are_kept_apart() -> None:
