@@ -1,5 +1,6 @@
 """A workspace, and launcher and trial workers that run the fake worker."""
 
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,9 @@ from optimizer.patch_store import PatchRecord
 from optimizer.round_types import Answer
 from optimizer.trial.pooled import PooledArms
 from trainer.runs.launch import LocalLauncher
+
+# A test run in the background may inherit an ignored SIGINT, and would hand it on to the commands it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FAKE_WORKER = (sys.executable, "-P", str(Path(__file__).parent.parent / "support" / "fake_worker.py"))
 
