@@ -57,7 +57,7 @@ def test_a_person_sees_settings_progress_and_a_report(quick_cli: Any) -> None:
     for part in (
         "request: 64 mixed problems",
         "policy: rllm-config",
-        "4 problems x 8 episodes",
+        "4 problems x 4 episodes",
         "Test success",
         "Files",
     ):

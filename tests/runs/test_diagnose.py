@@ -17,19 +17,19 @@ GOAL = TrainingConfig(target_reward=0.9)
 FAULTS: list[tuple[Series, TrainingConfig, FindingKind, list[str]]] = [
     (
         metric_series.collapsed,
-        TrainingConfig(learning_rate=9e-3),
+        TrainingConfig(learning_rate=6e-3),
         FindingKind.LEARNING_RATE_TOO_HIGH,
-        ["0.009", "reward"],
+        ["0.006", "reward"],
     ),
     (
         metric_series.too_slow,
-        TrainingConfig(learning_rate=9e-6),
+        TrainingConfig(learning_rate=6e-6),
         FindingKind.LEARNING_RATE_TOO_LOW,
-        ["9e-06", "30 steps"],
+        ["6e-06", "30 steps"],
     ),
     (
         metric_series.alike,
-        TrainingConfig(temperature=0.1),
+        TrainingConfig(temperature=0.1, num_generations=8),
         FindingKind.NO_DIVERSITY,
         ["temperature 0.1", "8 episodes", "%"],
     ),
