@@ -116,3 +116,14 @@ def test_the_written_settings_are_the_defaults_in_comments(tmp_path: Path) -> No
     assert yaml.safe_load(text) is None
     uncommented = [line.removeprefix("# ") for line in text.splitlines() if line.startswith("# ") and ": " in line]
     assert WorkspaceConfig.model_validate(yaml.safe_load("\n".join(uncommented))) == WorkspaceConfig()
+
+
+def test_several_may_create_one_workspace_at_once(tmp_path: Path) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    for number in range(20):
+        root = tmp_path / f"w{number}" / ".mcp-evo"
+        with ThreadPoolExecutor(8) as threads:
+            made = list(threads.map(create_workspace, [root] * 8))
+        assert {one.root for one in made} == {root}
+        assert root.stat().st_mode & 0o777 == 0o700

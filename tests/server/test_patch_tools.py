@@ -199,8 +199,8 @@ async def test_a_patch_without_gain_is_rejected_by_its_trial(root: Path, era: st
             trial = await caller.ok("try_patch", patch_id=patch["patch_id"], wait_s=3)
             if trial["state"] == "decided":
                 break
-        assert trial["verdict"] == "inconclusive"
-        assert trial["reason"] == Reason.NO_WORTHWHILE_GAIN
+        # the seeds are drawn, so a patch that does nothing may also look harmful (at most one trial in forty)
+        assert (trial["verdict"], trial["reason"]) in (("inconclusive", Reason.NO_WORTHWHILE_GAIN), ("worse", None))
         assert trial["effect"] < 0.1
         review = await caller.ok("review_patch", patch_id=patch["patch_id"])
         assert review["stage"] == "rejected"

@@ -29,8 +29,8 @@ SMALL: dict[str, Any] = {
 COMMAND = [sys.executable, "-P", "-m", "trainer.worker"]
 
 
-def create(folder: Path, name: str = "r1", **more: Any) -> RunDirectory:
-    directory = RunDirectory(folder / name)
+def create(where: Path, name: str = "r1", **more: Any) -> RunDirectory:
+    directory = RunDirectory(where / name)
     directory.create(RunDocument(run_id=name, created_at=time.time()), TrainingConfig.model_validate(SMALL | more))
     return directory
 

@@ -132,7 +132,7 @@ def create_workspace(root: Path) -> Workspace:
     """Opens a workspace, creating what is missing. Raises WorkspaceError where it cannot be written."""
     try:
         if not root.exists():
-            root.mkdir(parents=True, mode=0o700)
+            root.mkdir(parents=True, mode=0o700, exist_ok=True)  # another process may be doing the same
             os.chmod(root, 0o700)  # whatever the umask says
         for name in FOLDERS:
             (root / name).mkdir(mode=0o700, exist_ok=True)
