@@ -68,6 +68,28 @@ def test_healthy_runs_get_no_advice(goal: bool) -> None:
         assert kinds == [FindingKind.HEALTHY], (seed, kinds)
 
 
+def test_a_low_temperature_that_hides_failures_is_not_taken_for_a_frozen_policy() -> None:
+    """A recorded run at temperature 0.1: nearly all training episodes right, entropy next to nothing from the start."""
+    rewards = [1, 1, 0.875, 0.0625, 0.9375, 0.75, 0.75, 1, 1, 1, 1, 0.75, 0.9375, 1, 0.75, 1, 0.875, 1, 1, 1]
+    entropies = [3, 14, 55, 293, 41, 46, 5, 0, 7, 4, 0, 15, 41, 1, 14, 0, 9, 4, 0, 0]
+    rows = [
+        {
+            "step": step,
+            "reward_mean": reward,
+            "reward_max": 1.0,
+            "entropy": entropy / 10_000,
+            "frac_zero_variance": 0.75 if 0 < reward % 0.25 < 0.25 else 1.0,
+            "unique_completions": 0.3,
+        }
+        for step, (reward, entropy) in enumerate(zip(rewards, entropies, strict=True), start=1)
+    ]
+    evals = {"before": metric_series.evaluation(0.273), "after": metric_series.evaluation(0.5)}
+    first = diagnose(rows, evals, TrainingConfig(temperature=0.1, target_reward=0.9), goal_reached=False)[0]
+    assert first.kind is FindingKind.NO_DIVERSITY
+    assert "temperature 0.1" in first.sentence
+    assert "0.27" in first.sentence
+
+
 def test_an_explanation_takes_what_it_explains_with_it() -> None:
     rows, evals = metric_series.cut(random.Random(1))
     kinds = {one.kind for one in diagnose(rows, evals, TrainingConfig(max_completion_tokens=24))}

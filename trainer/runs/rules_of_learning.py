@@ -42,6 +42,7 @@ def learning_rate_too_high(evidence: Evidence) -> Finding | None:
         and entropy_last is not None
         and entropy_last < limits.frozen_entropy * entropy_first
         and last - first < 0.05
+        and last < limits.easy_reward  # above it there is nothing left to gain, whatever froze the policy
         and series.steps >= limits.min_steps
         and start is not None
         and start < limits.easy_reward
