@@ -1,10 +1,10 @@
 """Builds the bundled model `tiny`: supervised training of a 1 M parameter Qwen 2 on generated tool-use transcripts.
 
-Run `python -P -m trainer.models.build_tiny OUT`; about twenty minutes on two idle cores. Phases (seen to be several
-times faster than one long run): without the tool header and with operator tokens weighted 5x, then with the header,
-then long and exact, last a short phase on imperfect demonstrations, so that the model succeeds sometimes and RL has
-what to mend. The header is rendered exactly as training renders it later and shared by the rows of a batch (packing),
-so it costs little.
+Run `python -P -m trainer.models.build_tiny OUT`; about half an hour on two cores. Phases (seen to be several times
+faster than one long run): without the tool header and with operator tokens weighted 5x, then with the header, then
+long and exact, last a short phase on imperfect demonstrations, so that the model succeeds sometimes and RL has what
+to mend. The header is rendered exactly as training renders it later and shared by the rows of a batch (packing), so
+it costs little.
 """
 
 import argparse
