@@ -91,7 +91,7 @@ def _segments_of_layer(home: "Home", session: str | None, layer: str) -> "tuple[
 def _run_findings(home: "Home", runs: list[str]) -> "list[Finding]":
     """What the runs of the session show; a run that is gone is passed over, its calls are still there."""
     from optimizer.analyze.runs import analyse_run
-    from trainer.runs.errors import RunError
+    from trainer.runs.errors import RunError, WorkspaceError
     from trainer.runs.registry import find_run
 
     table, thresholds = home.lever_table(), home.thresholds()
@@ -100,6 +100,6 @@ def _run_findings(home: "Home", runs: list[str]) -> "list[Finding]":
         try:
             directory = find_run(home.workspace, run_id).directory
             found += analyse_run(directory, table, thresholds)
-        except RunError:
+        except (RunError, WorkspaceError):  # gone, or never a run: a call may have named anything
             continue
     return found

@@ -109,6 +109,12 @@ def resolve(
     _check_environment(config, provenance)
     warnings += _range_warnings(config, provenance, resolved_policy)
     if parsed is not None:
+        _refuse_near_environments(parsed)
+        for name, value in layers[1].values.items():
+            if name in layers[0].values and layers[0].values[name] != value:
+                warnings.append(
+                    f"{override_source} {name}={value} has no effect: the request says {layers[0].values[name]}"
+                )
         warnings += [f'not understood and ignored: "{span.text}"' for span in parsed.unknown]
     return Resolved(
         config=config,
@@ -367,6 +373,21 @@ def _check_environment(config: TrainingConfig, provenance: dict[str, dict[str, A
             f"unknown environment {config.env!r}.{hint} Allowed: {', '.join(names)}, "
             f"or python:module:Class for your own."
         )
+
+
+def _refuse_near_environments(parsed: ParsedRequest) -> None:
+    """A misspelt environment must not train another one: words that nearly name one are refused, not ignored."""
+    names = sorted({point.name for point in entry_points(group="mcp_evo.environments")})
+    if "env" in parsed.values():
+        return
+    for span in parsed.unknown:
+        for word in span.text.lower().replace("-", "_").split():
+            near = difflib.get_close_matches(word, names, n=1, cutoff=0.8)
+            if near:
+                raise ConfigError(
+                    f'"{word}" in the request is no environment. Did you mean {near[0]}? Allowed: {", ".join(names)}, '
+                    f"or --set env=python:module:Class for your own."
+                )
 
 
 def _range_warnings(

@@ -161,7 +161,19 @@ class Session:
 
     # ---- what TRL's loop calls
 
+    def _check_environment(self, episodes: list[Any]) -> None:
+        """Raises EnvironmentFault where no episode at all is evidence: there is nothing to learn from or to report."""
+        from trainer.envs.base import EnvironmentFault
+
+        if any(episode.valid for episode in episodes):
+            return
+        raise EnvironmentFault(
+            f"environment {self.config.env} failed in every one of {len(episodes)} episodes; the first one said: "
+            f"{episodes[0].error}. Mend the environment (or the reward) and start again."
+        )
+
     def _record_episodes(self, step: int, episodes: list[Any]) -> None:
+        self._check_environment(episodes)
         if not self.config.keep_episodes:
             return
         path = self.directory.episode_path(step)
@@ -225,6 +237,7 @@ class Session:
 
     def _evaluate(self, name: str, split: Any) -> None:
         result, episodes = self.evaluator.run(split)
+        self._check_environment(episodes)
         evals = {**self.directory.read_document().eval, name: result}
         self.directory.set_fields(eval=evals)
         self.directory.append_event("eval", name=name, eval=result.model_dump(mode="json"))

@@ -31,6 +31,7 @@ from optimizer.evolve import resume as resume_evolution
 from optimizer.home import Home
 from optimizer.patch_store import PatchRecord
 from optimizer.round_types import Answer, Progress
+from optimizer.trial.plan import PLANS
 from trainer.runs.rundir import RunDirectory
 from trainer.settings import parse_override, resolve
 
@@ -90,6 +91,8 @@ def evolve(
         with terminated_like_interrupted():
             document = resume_evolution(home, chosen, approver, view.show, **more)
     else:
+        if plan is not None and plan not in PLANS:
+            raise typer.BadParameter(f"unknown plan {plan!r}; allowed: {', '.join(PLANS)}", param_hint="--plan")
         wanted = new_request(
             home,
             request,

@@ -140,7 +140,10 @@ def run(arguments: Sequence[str]) -> int:
     try:
         build_app(command)(args=ordered, prog_name="mcp-evo", standalone_mode=True)
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else EXIT_FAILED if end.code else 0
+        code = end.code if isinstance(end.code, int) else EXIT_FAILED if end.code else 0
+        if code == EXIT_USAGE and "--json" in ordered:  # click has explained it on stderr
+            print(json.dumps({"error": "the command line cannot be read; stderr says why", "kind": "UsageError"}))
+        return code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED

@@ -83,3 +83,11 @@ def test_an_empty_folder_shows_where_to_begin(quick_cli: Any) -> None:
     }
     assert "train" in overview["next"]
     assert str(quick_cli.workspace) in overview["next"]
+
+
+@pytest.mark.parametrize("arguments", [["evolve", "tiny", "--rounds", "x"], ["evolve", "tiny", "--plan", "nope"]])
+def test_a_usage_error_with_json_is_one_document_too(quick_cli: Any, arguments: list[str]) -> None:
+    done = quick_cli.run(*arguments, "--json")
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["kind"] == "UsageError"
+    assert done.stderr

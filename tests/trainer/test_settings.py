@@ -254,3 +254,14 @@ def test_set_config_and_mapping_say_the_same(tmp_path_factory: pytest.TempPathFa
     assert by_file.config == by_set.config == by_mapping.config == TrainingConfig.model_validate(values)
     again = TrainingConfig.model_validate(by_set.config.model_dump(mode="json"))
     assert again == by_set.config
+
+
+def test_a_misspelt_environment_is_refused_not_replaced_by_another() -> None:
+    with pytest.raises(ConfigError, match=r'"house_ruls" in the request is no environment. Did you mean house_rules'):
+        resolve("train tiny on house_ruls, 16 problems")
+
+
+def test_a_setting_that_the_request_overrules_is_said() -> None:
+    resolved = resolve("tiny calculator, seed 1", ["seed=2"])
+    assert resolved.config.seed == 1
+    assert "set seed=2 has no effect: the request says 1" in resolved.warnings

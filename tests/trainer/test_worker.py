@@ -221,6 +221,31 @@ def test_own_tasks_and_tools_train(tmp_path: Path) -> None:
     assert all(e["reward"] in (0.0, 0.5, 1.0) for e in directory.episodes(1))
 
 
+def test_an_environment_that_always_fails_is_a_failed_run_with_its_error(tmp_path: Path) -> None:
+    (tmp_path / "broken_env.py").write_text(
+        "class Broken:\n"
+        "    def reset(self, **row):\n"
+        "        raise SystemExit('no licence')\n"
+        "    def look(self) -> str:\n"
+        "        '''Look.'''\n"
+        "        return 'x'\n"
+        "    def get_reward(self):\n"
+        "        return 1.0\n"
+    )
+    (tmp_path / "t.jsonl").write_text("\n".join(json.dumps({"prompt": f"q{i}"}) for i in range(10)))
+    directory = create(
+        tmp_path, env="python:broken_env:Broken", folder=str(tmp_path), data=str(tmp_path / "t.jsonl"), problems=4
+    )
+    assert train(directory).returncode == 1
+    document = directory.read_document()
+    assert document.state is RunState.FAILED
+    assert document.failure is not None
+    assert document.failure.kind == "environment"
+    assert "reset: SystemExit: no licence" in document.failure.message
+    assert "before" not in document.eval  # no number where there is no evidence
+    assert not directory.model_folder.exists()
+
+
 def test_doctor_makes_one_real_step() -> None:
     done = subprocess.run(
         [*COMMAND, "--doctor", "cpu", "--json"], capture_output=True, text=True, timeout=120, check=True

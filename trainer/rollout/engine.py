@@ -124,7 +124,7 @@ class RolloutEngine:
             if observation:
                 last = messages[-1]
                 messages[-1] = dict(last, content=f"{last['content']}\n\n{observation}")
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._fail(episode, "reset", error)
         episode.messages = messages
         episode.prompt_ids = list(self.renderer.prompt_ids(messages))
@@ -262,7 +262,7 @@ class RolloutEngine:
     def _finished(self, row: _Row) -> bool:
         try:
             finished = "finished" in dir(row.environment) and bool(_value(row.environment.finished))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._fail(row.episode, "finished", error)
             row.done = True
             return True
@@ -297,12 +297,12 @@ class RolloutEngine:
                     episode.reward = reward
                 else:
                     self._fail(episode, "get_reward", ValueError(f"the reward is {reward}"))
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self._fail(episode, "get_reward", error)
         if row.environment is not None and "close" in dir(row.environment):
             try:
                 row.environment.close()
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 episode.error = episode.error or f"close: {type(error).__name__}: {error}"
         if not episode.completion_ids:  # TRL needs one token a row; mask 0 keeps it out of the loss
             episode.completion_ids, episode.mask, episode.logprobs = [min(self.ends)], [0], [0.0]

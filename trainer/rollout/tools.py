@@ -61,6 +61,6 @@ class ToolRunner:
             raise
         except TypeError as error:
             return f"Error: wrong arguments: {error}".replace(f"{type(environment).__name__}.", ""), False
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # whatever a tool raises is the model's feedback
             return f"Error: {error}", False
         return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str), True

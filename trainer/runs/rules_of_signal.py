@@ -29,7 +29,7 @@ def environment_errors(evidence: Evidence) -> Finding | None:
         return None
     sentence = (
         f"The environment raised or timed out in {rate:.0%} of the episodes over {evidence.series.steps} steps, "
-        f"so its rewards are noise: mend the environment first (events.jsonl names the errors)."
+        f"so its rewards are noise: mend the environment first (the `error` of each line in episodes/ names them)."
     )
     return Finding(
         FindingKind.ENVIRONMENT_ERRORS, sentence, {"env_error_rate": round(rate, 3)}, clamp(rate + 0.3), "env"
