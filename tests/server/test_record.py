@@ -99,6 +99,15 @@ async def test_failing_calls_become_findings_with_session_and_line(root: Path, e
     assert json.loads(event)["input"] == {"run_id": "nosuchrun"}
 
 
+async def test_a_call_that_named_no_run_does_not_spoil_the_analysis(root: Path, era: str) -> None:
+    async with in_memory(root, era) as caller:
+        await caller.raw("load_skill", skill="rllm-train")
+        for text in ("x" * 5000, "../x"):
+            await caller.refused("analyze_run", run_id=text)
+        found = await caller.ok("analyze_trajectories")
+        assert found["findings"]
+
+
 async def test_a_client_may_name_the_session(root: Path, era: str) -> None:
     async with in_memory(root, era) as caller:
         await caller.client.call_tool("list_runs", {}, meta={"mcp-evo/session": "claude-1"})
