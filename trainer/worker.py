@@ -178,12 +178,7 @@ class Session:
             return
         path = self.directory.episode_path(step)
         path.parent.mkdir(exist_ok=True)
-        size = self.config.num_generations
-        lines = [
-            json.dumps(_episode_line(step, i // size, e), ensure_ascii=False, default=str)
-            for i, e in enumerate(episodes)
-        ]
-        _write_lines(path, lines)
+        _write_episodes(path, step, self.config.num_generations, episodes)
 
     def _record_step(self, line: dict[str, Any]) -> None:
         self.directory.append_metrics(line)
@@ -242,10 +237,7 @@ class Session:
         self.directory.set_fields(eval=evals)
         self.directory.append_event("eval", name=name, eval=result.model_dump(mode="json"))
         self.performance[f"eval_{name}"] = result.seconds or 0.0
-        path = self.directory.path / f"eval-{name}.jsonl"
-        _write_lines(
-            path, [json.dumps(_episode_line(0, i, e), ensure_ascii=False, default=str) for i, e in enumerate(episodes)]
-        )
+        _write_episodes(self.directory.path / f"eval-{name}.jsonl", 0, 1, episodes)
 
     def _restore_best(self) -> None:
         """Goes back to the weights of the best validation, where there was a worse one after it."""
@@ -279,8 +271,9 @@ class Session:
         self.directory.finish(RunState.FINISHED, verdict=verdict, stop_reason=self.stop_reason or "budget")
 
 
-def _write_lines(path: Path, lines: list[str]) -> None:
-    write_text_atomic(path, "".join(f"{line}\n" for line in lines))
+def _write_episodes(path: Path, step: int, group_size: int, episodes: list[Any]) -> None:
+    rows = (_episode_line(step, number // group_size, episode) for number, episode in enumerate(episodes))
+    write_text_atomic(path, "".join(f"{json.dumps(row, ensure_ascii=False, default=str)}\n" for row in rows))
 
 
 def _episode_line(step: int, group: int, episode: Any) -> dict[str, Any]:
