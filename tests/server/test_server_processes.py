@@ -113,6 +113,7 @@ def test_every_line_on_stdout_is_json_rpc(root: Path, tmp_path: Path) -> None:
     assert "a worker that prints" in log.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow  # its verdict depends on the machine: about a second on two cores, so it is no check of the code
 def test_the_tools_are_listed_within_a_second(root: Path) -> None:
     """The best of several starts. Where others keep the machine busy, the processor time up to the answer counts: on a
     free machine the two are the same, as the start is one thread that waits for nothing."""
