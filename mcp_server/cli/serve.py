@@ -74,9 +74,25 @@ def make_server(root: Path, session: str | None = None) -> "MCPServer[ServerStat
     """
     gc.disable()
     try:
+        _import_protocol()
         from mcp_server.server import build_server
 
         return build_server(root, session=session)
     finally:
         gc.enable()
         gc.freeze()  # what was made so far stays: later collections need not look at it
+
+
+def _import_protocol() -> None:
+    """Imports the SDK so that each of its message types is built when it is first used, not all of them at once.
+
+    The SDK defines the messages of two protocol revisions, a session uses a few of them, and building them all takes a
+    third of the time to the first answer. `defer_build` is pydantic's setting for this; models inherit it.
+    """
+    from pydantic import BaseModel
+
+    BaseModel.model_config["defer_build"] = True
+    try:
+        import mcp.server.mcpserver  # noqa: F401 - imported for its effect
+    finally:
+        del BaseModel.model_config["defer_build"]
