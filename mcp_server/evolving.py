@@ -51,7 +51,7 @@ class EvolutionView:
 
 
 def start_evolution(
-    state: ServerState, request: str, rounds: int, profile: str | None, plan: str | None
+    state: ServerState, request: str, rounds: int | None, profile: str | None, plan: str | None
 ) -> EvolutionView:
     """Starts an evolution in the background; one of the same request that runs already is shown instead.
 
@@ -61,6 +61,7 @@ def start_evolution(
     from optimizer.evolve import new_request
     from optimizer.round_store import RoundStore
     from optimizer.round_types import RoundError
+    from trainer.request import rounds_wanted
     from trainer.settings import resolve
 
     home = state.home()
@@ -73,7 +74,7 @@ def start_evolution(
         raise RoundError(
             f"evolution {known} is running ({clip(view.request, 120)}): wait for it, or start when it ended"
         )
-    wanted = new_request(home, request, rounds, profile, plan=plan, folder=str(state.folder))
+    wanted = new_request(home, request, rounds_wanted(request, rounds), profile, plan=plan, folder=str(state.folder))
     policy = home.bank.policy("rllm-config", profile)
     refuse_own_code(resolve(request, policy=policy, profile=profile, folder=state.folder))
     RoundStore(home.root).write_request(wanted)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mcp_server.state import ServerState
+from trainer.runs.wording import counted
 
 if TYPE_CHECKING:
     from trainer.config import TrainingConfig
@@ -155,9 +156,10 @@ def _started(
 def plan_text(config: "TrainingConfig") -> str:
     """Model, environment, size and goal in one line."""
     goal = f", goal {config.target_reward:g} on validation" if config.target_reward is not None else ""
+    problems = counted(config.problems, f"{config.difficulty} {config.env} problem")
     return (
-        f"{config.model} on {config.problems} {config.difficulty} {config.env} problems, "
-        f"at most {config.planned_steps} steps of {config.episodes_per_step} episodes{goal}"
+        f"{config.model} on {problems}, at most {counted(config.planned_steps, 'step')} of "
+        f"{counted(config.episodes_per_step, 'episode')}{goal}"
     )
 
 

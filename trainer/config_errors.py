@@ -66,6 +66,13 @@ def explain_validation_error(error: ValidationError, provenance: dict[str, dict[
     return "\n".join(_explain(one, provenance) for one in error.errors(include_url=False))
 
 
+def explain_field_errors(error: ValidationError, name: str, words: str) -> str:
+    """What is wrong with one field that the `words` of a request ask for; empty: nothing is, by itself."""
+    provenance = {name: {"source": "request", "detail": words}}
+    own = [one for one in error.errors(include_url=False) if one["loc"] and one["loc"][0] == name]
+    return "\n".join(_explain(one, provenance) for one in own)
+
+
 def _explain(one: ErrorDetails, provenance: dict[str, dict[str, Any]]) -> str:
     if not one["loc"]:
         return one["msg"].removeprefix("Value error, ")
@@ -82,7 +89,7 @@ def _explain(one: ErrorDetails, provenance: dict[str, dict[str, Any]]) -> str:
 
 def _hint(name: str, value: Any) -> str:
     """What was probably meant."""
-    if name == "target_reward" and isinstance(value, (int, float)) and 1 < value <= 100:
+    if name == "target_reward" and isinstance(value, (int, float)) and 2 <= value <= 100:
         return f" If you mean {value:g} per cent, write {value / 100:g} or {value:g}%."
     choices = _choices(TrainingConfig.model_fields[name].annotation)
     near = difflib.get_close_matches(str(value), [str(choice) for choice in choices], n=1)

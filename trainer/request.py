@@ -4,21 +4,40 @@
 2. Two different values for one field are one clear error that names both phrases.
 3. A preset ("quick test") gives values that anything said explicitly beats.
 4. A phrase that is negated ("not on the gpu") is not understood rather than understood the wrong way round.
+5. A value that no configuration can have ("-5 problems", "10-20 steps") is refused here, in its own words.
 """
 
 import re
 from dataclasses import dataclass
 from typing import Any
 
-from trainer.config import ConfigError
-from trainer.request_rules import COMMAND, LAPS, PRESET, PRESETS, ROUND, ROUNDS, RULES, Rule
+from pydantic import ValidationError
+
+from trainer.config import ConfigError, TrainingConfig
+from trainer.config_errors import explain_field_errors
+from trainer.request_grammar import (
+    COMMAND,
+    EXPERIENCE,
+    LAPS,
+    NOTHING,
+    PRESET,
+    PRESETS,
+    RANGE,
+    ROUND,
+    ROUNDS,
+    Rule,
+)
+from trainer.request_rules import RULES
 from trainer.request_words import NEGATION, fold, leftover_spans
 
 MAX_REQUEST_CHARACTERS = 20_000
 """A request is a sentence or a page, not a file."""
 
+DEFAULT_ROUNDS = 2
+"""Rounds of an evolution that names none: one that finds and proves a patch, one that trains with it."""
+
 _AMOUNT_FIELDS = ("epochs", "max_steps", "max_episodes")
-_PSEUDO = frozenset({ROUND, ROUNDS, PRESET, COMMAND})
+_PSEUDO = frozenset({ROUND, ROUNDS, PRESET, COMMAND, EXPERIENCE})
 _EVOLUTION = re.compile(r"traj-|meta-|evol|self-improv|优化|演进|进化|迭代", re.IGNORECASE)
 
 
@@ -91,6 +110,29 @@ class ParsedRequest:
         found: int | None = self._pseudo(ROUNDS)
         return found
 
+    @property
+    def experience(self) -> str | None:
+        """Name of the experience preset: off, mixed, all, or another name that the request gives."""
+        found: str | None = self._pseudo(EXPERIENCE)
+        return found
+
+    def phrase_of(self, name: str) -> str:
+        """The words behind `round`, `rounds`, `preset` or `experience`; empty where the request says nothing of it."""
+        return next((one.span.text for one in self.found if one.field == name), "")
+
+
+def rounds_wanted(request: str, given: int | None) -> int:
+    """Rounds of an evolution: what an option or argument gives, else what the request says, else `DEFAULT_ROUNDS`.
+
+    Raises RequestError where the two differ.
+    """
+    said = parse_request(request)
+    if given is not None and said.rounds is not None and given != said.rounds:
+        raise RequestError(
+            f'the request says "{said.phrase_of(ROUNDS)}", the option rounds says {given}. Keep one of the two.'
+        )
+    return given or said.rounds or DEFAULT_ROUNDS
+
 
 @dataclass(frozen=True)
 class _Match:
@@ -124,6 +166,7 @@ def parse_request(text: str) -> ParsedRequest:
         for match in matches
     ]
     found = [_lap(one, text) for one in found]
+    _refuse_impossible(found)
     _refuse_contradictions(found)
     return ParsedRequest(text, tuple(found), tuple(unknown))
 
@@ -131,18 +174,20 @@ def parse_request(text: str) -> ParsedRequest:
 def _scan(folded: str, text: str, start: int, end: int, matches: list[_Match], free: list[tuple[int, int]]) -> None:
     """Takes the leftmost, then longest phrase, again and again; what lies between goes to `free`."""
     position = start
+    ahead = {number: _first(rule, folded, text, start, end) for number, rule in enumerate(RULES)}
     while position < end:
         best: _Match | None = None
-        for rule in RULES:
-            match = _first(rule, folded, text, position, end)
+        for number, match in list(ahead.items()):
+            if match is not None and match.start < position:  # overtaken: look again behind what was taken
+                match = ahead[number] = _first(RULES[number], folded, text, position, end)
             if match is None:
-                continue
-            if best is None or (match.start, -match.end) < (best.start, -best.end):
+                del ahead[number]
+            elif best is None or (match.start, -match.end) < (best.start, -best.end):
                 best = match
         if best is None:
             break
         free.append((position, best.start))
-        if NEGATION.search(folded[position : best.start]):
+        if best.rule.field == NOTHING or NEGATION.search(folded[position : best.start]):
             free[-1] = (position, best.end)
         else:
             matches.append(best)
@@ -165,14 +210,16 @@ def _first(rule: Rule, folded: str, text: str, start: int, end: int) -> _Match |
 
 
 def _drop_soft(matches: list[_Match]) -> list[_Match]:
-    """`math gsm8k agent`: the general word gives way to the environment that is named."""
+    """`math gsm8k agent`: the general word gives way to the environment that is named; other fields likewise."""
     hard = {match.rule.field: match for match in matches if not match.rule.soft}
     kept = []
     for match in matches:
         other = hard.get(match.rule.field)
-        if match.rule.soft and other is not None and other.rule.convert(other.value) in ("gsm8k", "reasoning_gym"):
-            continue
-        kept.append(match)
+        gives_way = match.rule.soft and other is not None
+        if gives_way and other is not None and match.rule.field == "env":
+            gives_way = other.rule.convert(other.value) in ("gsm8k", "reasoning_gym")
+        if not gives_way:
+            kept.append(match)
     return kept
 
 
@@ -187,6 +234,23 @@ def _lap(one: Found, text: str) -> Found:
 
 def _same(a: Any, b: Any) -> bool:
     return bool(a == b) or (isinstance(a, str) and isinstance(b, str) and a.lower() == b.lower())
+
+
+def _refuse_impossible(found: list[Found]) -> None:
+    """Raises RequestError for ranges and for values outside of what the field allows, each with its words."""
+    for one in found:
+        if one.field == RANGE:
+            raise RequestError(f'"{one.span.text}" names two values where one is wanted. Name one of them.')
+        if one.field in (ROUND, ROUNDS) and one.value < 1:
+            raise RequestError(f'"{one.span.text}" asks for {one.field} {one.value}; allowed: at least 1.')
+    explicit = [one for one in found if one.field in TrainingConfig.model_fields]
+    for one in explicit:
+        try:
+            TrainingConfig.model_validate({one.field: one.value})
+        except ValidationError as error:
+            message = explain_field_errors(error, one.field, one.span.text)
+            if message:
+                raise RequestError(message) from error
 
 
 def _refuse_contradictions(found: list[Found]) -> None:

@@ -39,34 +39,45 @@ _ENGLISH = (
 )
 _CHINESE_DIGITS = {c: i for i, c in enumerate("零一二三四五六七八九")} | {"〇": 0, "两": 2}
 _CHINESE_UNITS = {"十": 10, "百": 100, "千": 1000}
-_CHINESE = r"[零〇一二两三四五六七八九十百千万]+"
+_SCALES = {"k": 1000, "百": 100, "千": 1000, "万": 10_000}
+CHINESE_NUMBER = r"[零〇一二两三四五六七八九十百千万]+"
+
+_SIGN = r"(?:(?<![\w.)%-])-(?=[\d.])|负\s?)?"
+"""A minus that belongs to a number stands directly before it and behind nothing: `-5`, not `10-20`, `tiny-5`, `- 5`."""
+
+_NOT_INSIDE = r"(?<![\w.])(?<!\w-)"
+"""A number does not begin inside a word, another number (`1e-4`), a range or a hyphenated name."""
 
 INTEGER = (
-    rf"(?:(?<![\w.])(?:\d{{1,3}}(?:,\d{{3}})+|\d+)(?:\s?k\b|\s?万)?(?![\d.]*\d|\w|%)"
-    rf"|(?<![a-z])(?:{_ENGLISH})(?![a-z])|{_CHINESE})"
+    rf"(?:{_SIGN}{_NOT_INSIDE}(?:\d{{1,3}}(?:,\d{{3}})+|\d+)(?:\s?k\b|\s?[百千万])?(?![\d.]*\d|\w|%)"
+    rf"|{_SIGN}{_NOT_INSIDE}\d+\.\d+(?:\s?k\b|\s?[百千万])"
+    rf"|(?<![a-z])(?:{_ENGLISH})(?![a-z])|负?{CHINESE_NUMBER})"
 )
-"""A whole number: 64, 1,024, 2k, 1万, sixty-four, 六十四. Followed by no digit, letter or per cent sign."""
+"""A whole number: 64, 1,024, 2k, 1.5k, 1万, sixty-four, 六十四, with its sign. No digit, letter or % follows."""
 
 _POWER = r"(?:\d+(?:\.\d+)?\s*[x×*]\s*)?10\s*(?:\^|\*\*)\s*[({]?-?\d+[)}]?"
 NUMBER = (
-    rf"(?:(?<![\w.]){_POWER}|(?<![\w.])(?:\d{{1,3}}(?:,\d{{3}})+|\d+)(?:\.\d+)?(?:e[+-]?\d+)?(?![\w])"
-    rf"|(?<![\w])\.\d+(?:e[+-]?\d+)?(?!\w)|{_CHINESE}(?:点[零〇一二三四五六七八九]+)?)"
+    rf"(?:{_SIGN}{_NOT_INSIDE}{_POWER}"
+    rf"|{_SIGN}{_NOT_INSIDE}(?:\d{{1,3}}(?:,\d{{3}})+|\d+)(?:\.\d+)?(?:e[+-]?\d+)?(?![\w])"
+    rf"|{_SIGN}(?<![\w])\.\d+(?:e[+-]?\d+)?(?!\w)|负?{CHINESE_NUMBER}(?:点[零〇一二三四五六七八九]+)?)"
 )
-"""A number: 0.7, .5, 1e-4, 3×10^-4, 零点九."""
+"""A number: 0.7, .5, 1e-4, 3×10^-4, 零点九, with its sign."""
 
 
 def parse_number(text: str) -> float:
     """The value of what INTEGER or NUMBER matched. Raises ValueError for anything else."""
     plain = text.strip()
+    if plain.startswith(("-", "负")):
+        return -parse_number(plain[1:])
     power = re.fullmatch(r"(?:(\d+(?:\.\d+)?)\s*[x×*]\s*)?10\s*(?:\^|\*\*)\s*[({]?(-?\d+)[)}]?", plain)
     if power is not None:
         return float(f"{power[1] or 1}e{power[2]}")  # so that 3×10^-4 is exactly 0.0003
     scale = 1
-    if re.fullmatch(r"[\d,.]+\s?(?:k|万)", plain):
-        scale = 1000 if plain.endswith("k") else 10_000
+    if re.fullmatch(r"[\d,.]+\s?[k百千万]", plain):
+        scale = _SCALES[plain[-1]]
         plain = plain[:-1].strip()
     if re.fullmatch(r"[\d,]*\.?\d+(?:e[+-]?\d+)?", plain):
-        return float(plain.replace(",", "")) * scale
+        return round(float(plain.replace(",", "")) * scale, 6) if scale > 1 else float(plain.replace(",", ""))
     if plain and (plain[0] in _CHINESE_DIGITS or plain[0] in "十百千"):
         return _chinese_number(plain)
     return _english_number(plain)
@@ -136,7 +147,7 @@ _CHINESE_WORDS = """
 智能体 代理 助手 模型 小模型 语言模型 工具 环境 任务 题目 问题 题 道 条 组 数据
 数据集 和 与 以及 并且 并 然后 再 同时 还有 另外 其中 为 是 设为 设置为 设置
 设成 设定 配置 参数 直到 为止 直至 达到 到 至少 最多 不超过 大约 约 左右 总共
-一共 共 每 次 来 去 能 可以 应该 最终 最后 目标 模式 难度 级别 数量 数 规模
+一共 共 每轮 每一轮 每 次 来 去 能 可以 应该 最终 最后 目标 模式 难度 级别 数量 数 规模
 大小 就 都 也 就行 即可 好 谢谢 你好 麻烦 按 按照 根据 方式 自己 本地 测一下
 看看 试试 试 起来 后 前 先 会 用来 关于 之后 停止
 """
@@ -148,10 +159,17 @@ _TOKEN = re.compile(
 )
 
 
+_PHRASES = re.compile(
+    r"\b(?:no|not) (?:more|less|fewer) than\b|\bas many as\b|\ba total of\b|\bin total\b|\bon average\b", FLAGS
+)
+"""Phrases that carry no setting although their words, one by one, might."""
+
+
 def leftover_spans(folded: str, start: int, end: int) -> list[tuple[int, int]]:
     """Spans of `folded[start:end]` that carry meaning nobody understood, neighbouring words joined."""
     spans: list[tuple[int, int]] = []
-    for token in _TOKEN.finditer(folded, start, end):
+    blanked = folded[:start] + _PHRASES.sub(lambda found: " " * len(found[0]), folded[start:end])
+    for token in _TOKEN.finditer(blanked, start, end):
         for first, last in _meaningful(token.group(), token.start()):
             if spans and not folded[spans[-1][1] : first].strip(" -_=:"):
                 spans[-1] = (spans[-1][0], last)

@@ -115,6 +115,7 @@ def resolve(
                 warnings.append(
                     f"{override_source} {name}={value} has no effect: the request says {layers[0].values[name]}"
                 )
+        warnings += _beside_the_config(parsed)
         warnings += [f'not understood and ignored: "{span.text}"' for span in parsed.unknown]
     return Resolved(
         config=config,
@@ -388,6 +389,22 @@ def _refuse_near_environments(parsed: ParsedRequest) -> None:
                     f'"{word}" in the request is no environment. Did you mean {near[0]}? Allowed: {", ".join(names)}, '
                     f"or --set env=python:module:Class for your own."
                 )
+
+
+def _beside_the_config(parsed: ParsedRequest) -> list[str]:
+    """What the request says and no field of a single run's configuration holds."""
+    warnings = []
+    if parsed.rounds is not None:
+        warnings.append(
+            f'"{parsed.phrase_of("rounds")}": rounds belong to mcp-evo evolve and mean nothing to a single training; '
+            f"for passes over the training set write {parsed.rounds} epochs"
+        )
+    if parsed.experience not in (None, "off"):
+        warnings.append(
+            f'"{parsed.phrase_of("experience")}": understood as the experience preset {parsed.experience}, '
+            "but this version trains without experience"
+        )
+    return warnings
 
 
 def _range_warnings(

@@ -32,6 +32,7 @@ from optimizer.home import Home
 from optimizer.patch_store import PatchRecord
 from optimizer.round_types import Answer, Progress
 from optimizer.trial.plan import PLANS
+from trainer.request import rounds_wanted
 from trainer.runs.rundir import RunDirectory
 from trainer.settings import parse_override, resolve
 
@@ -44,7 +45,9 @@ def register(app: typer.Typer) -> None:
 def evolve(
     context: typer.Context,
     request: Annotated[str, typer.Argument(help="What to train, in English or Chinese.")] = "",
-    rounds: Annotated[int, typer.Option(min=1, max=1000, help="Rounds at most.")] = 2,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="Rounds at most; by default what the request says, else 2.")
+    ] = None,
     profile: Annotated[
         str | None, typer.Option(help="Base values: original (the plain base of demonstrations).")
     ] = None,
@@ -96,7 +99,7 @@ def evolve(
         wanted = new_request(
             home,
             request,
-            rounds,
+            rounds_wanted(request, rounds),
             profile,
             seed=seed,
             overrides=dict(parse_override(text) for text in overrides or []),

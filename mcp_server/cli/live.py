@@ -17,6 +17,7 @@ from trainer.config import TrainingConfig
 from trainer.runs.curves import sparkline
 from trainer.runs.launch import RunUpdate
 from trainer.runs.types import RunDocument, RunState
+from trainer.runs.wording import counted
 
 ROWS = 12
 """Steps shown at once."""
@@ -109,7 +110,7 @@ class TrainingView:
         eta = self.remaining_s(planned)
         left = "" if eta is None else f", at most {duration(eta)} left"
         if done >= planned:
-            return f"{document.run_id}: {done} steps done, test after training"
+            return f"{document.run_id}: {counted(done, 'step')} done, test after training"
         return f"{document.run_id}: step {done} of at most {planned}{left}"
 
     def remaining_s(self, planned: int) -> float | None:

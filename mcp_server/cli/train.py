@@ -19,6 +19,7 @@ from trainer.runs.registry import Run, list_runs
 from trainer.runs.report import build_report, report_lines
 from trainer.runs.rundir import RunDirectory
 from trainer.runs.types import RunDocument, RunState
+from trainer.runs.wording import counted
 from trainer.runs.workspace import Workspace
 from trainer.settings import Resolved, resolve
 
@@ -135,7 +136,8 @@ def _amount(config: TrainingConfig) -> str:
 
 def _arithmetic(config: TrainingConfig) -> str:
     return (
-        f"{config.batch_size} problems x {config.num_generations} episodes = {config.episodes_per_step} episodes a step"
+        f"{counted(config.batch_size, 'problem')} x {counted(config.num_generations, 'episode')} = "
+        f"{counted(config.episodes_per_step, 'episode')} a step"
     )
 
 

@@ -82,7 +82,7 @@ async def round_status(
 async def evolve(
     ctx: EvoContext,
     request: Annotated[str | None, Field(description="What to train, as for start_training; needed to start.")] = None,
-    rounds: Annotated[int, Field(ge=1, le=100)] = 2,
+    rounds: Annotated[int | None, Field(ge=1, le=100, description="Left out: as the request says, else 2.")] = None,
     profile: Annotated[str | None, Field(description="'original' begins from the plain base.")] = None,
     plan: Annotated[Literal["quick", "default"] | None, Field(description="Trial plan; left out: by policy.")] = None,
     resume: Annotated[str | None, Field(description="Evolution to take up again after a decision or a crash.")] = None,

@@ -1,164 +1,169 @@
 """Requests in English and Chinese: written by hand, generated ones that round-trip, contradictions, unknown words."""
 
+import re
 import sys
+from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer.request import RequestError, parse_request
+from trainer.config import TrainingConfig
+from trainer.request import RequestError, parse_request, rounds_wanted
 from trainer.request_words import fold, parse_number
+from trainer.settings import resolve
 
 GPU = "mps" if sys.platform == "darwin" else "cuda"
 
-ENGLISH: list[tuple[str, dict[str, Any]]] = [
-    (
-        "train the tiny calculator agent on 64 mixed problems, reward >= 0.9, seed 1",
-        {
-            "model": "tiny",
-            "env": "calculator",
-            "problems": 64,
-            "difficulty": "mixed",
-            "target_reward": 0.9,
-            "seed": 1,
-        },
-    ),
-    ("quick test with 16 problems", {"problems": 16, "max_steps": 10}),
-    ("quick test", {"problems": 16, "max_steps": 10}),
-    ("a quick run, 3 epochs", {"problems": 16, "epochs": 3.0}),
-    ("quick test with 40 problems and 25 steps", {"problems": 40, "max_steps": 25}),
-    (
-        (
-            "train SmolLM2-135M on house rules with lr 1e-4, batch size 4, 8 generations, temperature 0.7 for 2 epochs "
-            "until success reaches 90%"
-        ),
-        {
-            "model": "SmolLM2-135M",
-            "env": "house_rules",
-            "learning_rate": 1e-4,
-            "batch_size": 4,
-            "num_generations": 8,
-            "temperature": 0.7,
-            "epochs": 2.0,
-            "target_reward": 0.9,
-        },
-    ),
-    (
-        "Please train qwen-0.5b on math, one hundred steps",
-        {"model": "qwen-0.5b", "env": "calculator", "max_steps": 100},
-    ),
-    ("Qwen 0.5B math agent, 2 epochs", {"model": "Qwen 0.5B", "env": "calculator", "epochs": 2.0}),
-    (
-        "use Qwen/Qwen2.5-0.5B-Instruct with a learning rate of 0.00001",
-        {"model": "Qwen/Qwen2.5-0.5B-Instruct", "learning_rate": 1e-5},
-    ),
-    (
-        "lookup agent, 128 hard problems, G=16, seed=7",
-        {"env": "lookup", "problems": 128, "difficulty": "hard", "num_generations": 16, "seed": 7},
-    ),
-    ("retrieval, easy, batch 8", {"env": "lookup", "difficulty": "simple", "batch_size": 8}),
-    ("train on gsm8k math problems with qwen3-0.6b", {"env": "gsm8k", "model": "qwen3-0.6b"}),
-    ("my tasks are in ./data/Tasks.jsonl, train tiny", {"data": "./data/Tasks.jsonl", "model": "tiny"}),
-    (
-        "env=python:my_env:MyEnv model=./Out/Model max_steps=5",
-        {"env": "python:my_env:MyEnv", "model": "./Out/Model", "max_steps": 5},
-    ),
-    ("train on the gpu without lora for fifty steps", {"device": GPU, "lora": False, "max_steps": 50}),
-    ("train with lora on cpu", {"lora": True, "device": "cpu"}),
-    ("approve mode, tiny, 32 problems", {"mode": "approve", "model": "tiny", "problems": 32}),
-    ("run it automatically until the reward is at least 0.8", {"mode": "auto", "target_reward": 0.8}),
-    ("ask me first, then train tiny to 95% accuracy", {"mode": "approve", "model": "tiny", "target_reward": 0.95}),
-    ("success 90%", {"target_reward": 0.9}),
-    (
-        "temperature=.8, at most 200 steps, max completion 128",
-        {"temperature": 0.8, "max_steps": 200, "max_completion_tokens": 128},
-    ),
-    (
-        "8 samples per problem, 4 problems per step, 1,024 episodes",
-        {"num_generations": 8, "batch_size": 4, "max_episodes": 1024},
-    ),
-    (
-        "learning rate 3x10^-4, twenty-five steps, completion cap 24",
-        {"learning_rate": 3e-4, "max_steps": 25, "max_completion_tokens": 24},
-    ),
-]
-
-CHINESE: list[tuple[str, dict[str, Any]]] = [
-    (
-        "用 qwen-0.5b 训练数学 agent，64 个问题，2 个 epoch",
-        {"model": "qwen-0.5b", "env": "calculator", "problems": 64, "epochs": 2.0},
-    ),
-    ("用 qwen-0.5b 训练, reward >= 0.8", {"model": "qwen-0.5b", "target_reward": 0.8}),
-    ("/rllm-train approve 模式，qwen-0.5b，64 题", {"mode": "approve", "model": "qwen-0.5b", "problems": 64}),
-    ("/rllm-train auto 模式，16 题，reward >= 0.5", {"mode": "auto", "problems": 16, "target_reward": 0.5}),
-    (
-        "用tiny模型训练检索智能体，64道困难题，学习率1e-4，批大小4，每题采样8次，温度0.7，训练2轮，种子42，成功率达到90%，审批模式",
-        {
-            "model": "tiny",
-            "env": "lookup",
-            "problems": 64,
-            "difficulty": "hard",
-            "learning_rate": 1e-4,
-            "batch_size": 4,
-            "num_generations": 8,
-            "temperature": 0.7,
-            "epochs": 2.0,
-            "seed": 42,
-            "target_reward": 0.9,
-            "mode": "approve",
-        },
-    ),
-    (
-        "不要用 lora，在 cpu 上训练 tiny，学习率 3×10^-4",
-        {"lora": False, "device": "cpu", "model": "tiny", "learning_rate": 3e-4},
-    ),
-    (
-        "训练 tiny 六十四道简单算术题，训练两轮",
-        {"model": "tiny", "problems": 64, "difficulty": "simple", "env": "calculator", "epochs": 2.0},
-    ),
-    (
-        "64 道困难的算术题，10 步，目标 0.8",
-        {"problems": 64, "difficulty": "hard", "env": "calculator", "max_steps": 10, "target_reward": 0.8},
-    ),
-    ("快速测试，16 题", {"problems": 16, "max_steps": 10}),
-    ("快速测试 3 个 epoch", {"problems": 16, "epochs": 3.0}),
-    ("请帮我训练一个计算器智能体，奖励达到 0.9 为止", {"env": "calculator", "target_reward": 0.9}),
-    ("自动模式，家规环境，128 个问题", {"mode": "auto", "env": "house_rules", "problems": 128}),
-    (
-        "用 SmolLM2-135M 训练 100 步，批大小为 8，组大小 16",
-        {"model": "SmolLM2-135M", "max_steps": 100, "batch_size": 8, "num_generations": 16},
-    ),
-    ("正确率超过百分之九十，最多 200 步", {"target_reward": 0.9, "max_steps": 200}),
-    ("学习率设为 0.0003，温度是 1.0，随机种子 7", {"learning_rate": 3e-4, "temperature": 1.0, "seed": 7}),
-    ("难度混合，题目数量 96，每批 6", {"difficulty": "mixed", "problems": 96, "batch_size": 6}),
-    ("用我的数据 ./data/tasks.csv 训练 tiny，两千步", {"data": "./data/tasks.csv", "model": "tiny", "max_steps": 2000}),
-    ("训练 3 轮，每题 4 次采样", {"epochs": 3.0, "num_generations": 4}),
-    ("最大长度 256，４个线程", {"max_completion_tokens": 256, "threads": 4}),
-    ("人工审批，查找任务，1万步", {"mode": "approve", "env": "lookup", "max_steps": 10000}),
-    ("成功率 ≥ 95%，两个 epoch，一百二十八题", {"target_reward": 0.95, "epochs": 2.0, "problems": 128}),
-    ("用 Qwen/Qwen3-0.6B 全参数微调，学习率 1e-6", {"model": "Qwen/Qwen3-0.6B", "lora": False, "learning_rate": 1e-6}),
-    (
-        "混合难度的数学题 64 道，温度零点八",
-        {"difficulty": "mixed", "env": "calculator", "problems": 64, "temperature": 0.8},
-    ),
-]
+CASES: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "requests.yaml").read_text(encoding="utf-8"))
 
 
-def ids(value: object) -> str:
-    return value if isinstance(value, str) else ""
+def is_chinese(text: str) -> bool:
+    return any("\u4e00" <= character <= "\u9fff" for character in text)
 
 
-@pytest.mark.parametrize(("text", "expected"), ENGLISH + CHINESE, ids=ids)
-def test_hand_written_requests(text: str, expected: dict[str, Any]) -> None:
-    parsed = parse_request(text)
-    assert parsed.values() == expected
-    assert [span.text for span in parsed.unknown] == []
+def known_environment(case: dict[str, Any]) -> bool:
+    names = {point.name for point in entry_points(group="mcp_evo.environments")}
+    env = case["values"].get("env", "calculator")
+    return env in names or env.startswith("python:")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["text"])
+def test_hand_written_requests(case: dict[str, Any]) -> None:
+    parsed = parse_request(case["text"])
+    assert parsed.values() == case["values"]
+    beside = {name: case.get(name) for name in ("round", "rounds", "preset", "experience")}
+    assert {name: getattr(parsed, name) for name in beside} == beside
+    assert [span.text for span in parsed.unknown] == case.get("unknown", [])
+    for name in case["values"]:
+        assert parsed.source_of(name) in case["text"]
+        assert parsed.source_of(name)
+
+
+@pytest.mark.parametrize("case", [one for one in CASES if known_environment(one)], ids=lambda case: case["text"])
+def test_hand_written_requests_become_the_whole_configuration(
+    case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing but what the request names differs from the defaults, and it says that the request named it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    for name in ("Tasks.jsonl", "tasks.csv", "tasks.parquet"):
+        (tmp_path / "data" / name).touch()
+    (tmp_path / "Out" / "Model").mkdir(parents=True)
+    (tmp_path / "Out" / "Model" / "config.json").write_text("{}")
+    resolved = resolve(case["text"])
+    defaults = TrainingConfig().model_dump()
+    wanted = {**defaults, **case["values"]}
+    actual = resolved.config.model_dump()
+    own_paths = {"model", "data", "folder"}  # stored as aliases and absolute paths; test_settings holds those
+    differing = {name for name in wanted if actual[name] != wanted[name]} - own_paths
+    assert differing == set()
+    named = {name for name, origin in resolved.provenance.items() if origin["source"] == "request"}
+    assert named == set(case["values"])
+    assert len(resolved.warnings) == (
+        len(case.get("unknown", [])) + ("rounds" in case) + (case.get("experience", "off") != "off")
+    )
 
 
 def test_there_are_enough_hand_written_requests_half_of_them_chinese() -> None:
-    assert len(ENGLISH) + len(CHINESE) >= 40
-    assert len(CHINESE) >= 20
+    chinese = sum(is_chinese(case["text"]) for case in CASES)
+    assert len({case["text"] for case in CASES}) == len(CASES)
+    assert len(CASES) >= 60
+    assert 0.4 * len(CASES) <= chinese <= 0.6 * len(CASES)
+    assert chinese >= 30
+
+
+@pytest.mark.parametrize(
+    ("text", "phrase", "allowed"),
+    [
+        ("-5 problems", "-5 problems", "at least 1"),
+        ("train tiny on −5 problems", "−5 problems", "at least 1"),
+        ("负五题，tiny", "负五题", "at least 1"),
+        ("0 steps", "0 steps", "at least 1"),
+        ("num_generations 1", "num_generations 1", "at least 2"),
+        ("num_generations=-4", "num_generations=-4", "at least 2"),
+        ("learning rate -1e-4", "learning rate -1e-4", "greater than 0"),
+        ("temperature -0.5", "temperature -0.5", "greater than 0"),
+        ("学习率 0", "学习率 0", "greater than 0"),
+        ("seed -3", "seed -3", "at least 0"),
+        ("reward >= 1.5", "reward >= 1.5", "at most 1"),
+        ("成功率达到 120%", "成功率达到 120%", "at most 1"),
+        ("0 rounds of evolution", "0 rounds of evolution", "at least 1"),
+        ("10-20 steps", "10-20 steps", "two values"),
+        ("between 10 and 20 problems", "between 10 and 20 problems", "two values"),
+        ("lr 1e-5 to 1e-4", "lr 1e-5 to 1e-4", "two values"),
+        ("温度 0.7 到 1.0", "温度 0.7 到 1.0", "two values"),
+        ("训练 3 到 5 轮", "3 到 5 轮", "two values"),
+        ("success 80-90%", "success 80-90%", "two values"),
+    ],
+)
+def test_what_no_run_can_have_is_one_error_with_the_words_that_ask_for_it(text: str, phrase: str, allowed: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        parse_request(text)
+    message = str(caught.value)
+    assert f'"{phrase}"' in message
+    assert allowed in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "unknown"),
+    [
+        ("- 64 problems, tiny", {"problems": 64, "model": "tiny"}, []),  # a list's dash is no sign
+        ("tiny - 64 problems - 2 epochs", {"model": "tiny", "problems": 64, "epochs": 2.0}, []),
+        ("1e-4 steps", {}, ["1e-4 steps"]),  # the 4 of an exponent is no number of its own
+        ("seed-5", {}, ["seed-5"]),
+        ("64.5 steps", {}, ["64.5 steps"]),
+        ("print every 10 steps", {}, ["print", "10 steps"]),  # how often is not how long
+        ("dataset my/problems, tiny", {"model": "tiny"}, ["my/problems"]),  # a data set is no model
+        ("auto stop", {"auto_stop": True}, []),  # not the mode
+        ("lora rank 8", {"lora": True, "lora_rank": 8}, []),
+    ],
+)
+def test_lookalikes(text: str, values: dict[str, Any], unknown: list[str]) -> None:
+    parsed = parse_request(text)
+    assert parsed.values() == values
+    assert [span.text for span in parsed.unknown] == unknown
+
+
+PLAIN_FIELDS = {
+    "problems": 32,
+    "max_steps": 7,
+    "max_episodes": 640,
+    "num_generations": 6,
+    "learning_rate": 3e-4,
+    "max_grad_norm": 0.5,
+    "validate_every": 0,
+    "lora": True,
+    "skip_eval_before": False,
+    "device": "cuda",
+    "dtype": "bfloat16",
+    "loss_type": "dr_grpo",
+    "scale_rewards": "batch",
+    "difficulty": "hard",
+}
+
+
+@pytest.mark.parametrize("form", ["{name} {value}", "{name}={value}", "--{name} {value}", "--{name}={value}"])
+@pytest.mark.parametrize("name", sorted(PLAIN_FIELDS))
+def test_every_field_is_understood_by_its_own_name(name: str, form: str) -> None:
+    value = PLAIN_FIELDS[name]
+    written = str(value).lower() if isinstance(value, bool) else str(value)
+    parsed = parse_request(f"tiny, {form.format(name=name, value=written)}, seed 3")
+    assert parsed.values() == {"model": "tiny", name: value, "seed": 3}
+    assert parsed.unknown == ()
+
+
+def test_rounds_come_from_the_option_or_the_request_and_must_agree() -> None:
+    assert rounds_wanted("train tiny", None) == 2
+    assert rounds_wanted("自动优化 3 轮", None) == 3
+    assert rounds_wanted("train tiny", 5) == 5
+    assert rounds_wanted("evolve for 5 rounds", 5) == 5
+    with pytest.raises(RequestError, match="evolve for 5 rounds"):
+        rounds_wanted("evolve for 5 rounds", 4)
 
 
 @pytest.mark.parametrize(
@@ -292,6 +297,21 @@ ENGLISH_PHRASES = {
     "seed": ["seed {v}", "random seed {v}", "seed={v}"],
     "target_reward": ["reward >= {v}", "until success reaches {v}", "target {v}", "accuracy at least {v}"],
     "mode": ["{v} mode", "mode={v}"],
+    "device": ["on {v}", "device={v}", "device {v}"],
+    "dtype": ["in {v}", "dtype={v}", "dtype {v}"],
+    "lr_schedule": ["{v} schedule", "a {v} learning rate", "lr_schedule={v}"],
+    "loss_type": ["{v} loss", "loss {v}", "loss_type: {v}"],
+    "max_turns": ["{v} turns", "max turns {v}", "max_turns={v}"],
+    "max_episodes": ["at most {v} episodes", "max_episodes {v}", "{v} training episodes"],
+    "max_completion_tokens": ["completion cap {v}", "{v} tokens", "max_completion_tokens={v}"],
+    "warmup_steps": ["{v} warm-up steps", "a warm-up of {v} steps", "warmup {v}"],
+    "validate_every": ["validate every {v} steps", "validate_every={v}"],
+    "save_every": ["save every {v} steps", "a checkpoint every {v} steps", "save_every {v}"],
+    "test_problems": ["{v} test problems", "test on {v} held-out problems", "{v} unseen problems"],
+    "validation_problems": ["{v} validation problems", "a validation set of {v} problems"],
+    "beta": ["beta {v}", "kl {v}", "a KL coefficient of {v}"],
+    "weight_decay": ["weight decay {v}", "weight_decay={v}"],
+    "threads": ["{v} threads", "{v} cpu threads", "threads={v}"],
 }
 CHINESE_PHRASES = {
     "model": ["用 {v} 模型", "模型是{v}", "使用{v}"],
@@ -307,6 +327,18 @@ CHINESE_PHRASES = {
     "seed": ["种子 {v}", "随机种子为{v}", "seed={v}"],
     "target_reward": ["奖励达到 {v}", "成功率 >= {v}", "目标 {v}", "正确率至少{v}"],
     "mode": ["{v} 模式"],
+    "device": ["在 {v} 上", "device={v}"],
+    "dtype": ["{v}", "用 {v}"],
+    "loss_type": ["{v} 损失", "损失函数为 {v}"],
+    "max_turns": ["最多 {v} 轮对话", "{v} 个回合"],
+    "max_episodes": ["最多 {v} 条轨迹", "{v} 个 episode"],
+    "warmup_steps": ["预热 {v} 步", "{v} 步预热"],
+    "validate_every": ["每 {v} 步验证一次", "每隔 {v} 步做一次验证"],
+    "save_every": ["每 {v} 步保存一次", "每 {v} 步保存一次检查点"],
+    "test_problems": ["{v} 道测试题", "测试集 {v} 题"],
+    "validation_problems": ["{v} 道验证题", "验证集 {v} 题"],
+    "weight_decay": ["权重衰减 {v}", "权重衰减为{v}"],
+    "threads": ["{v} 个线程", "线程 {v}"],
 }
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "model": st.sampled_from(["tiny", "smollm2-135m", "qwen-0.5b", "qwen3-0.6b", "qwen2.5-1.5b", "my-org/My_Model-7B"]),
@@ -322,10 +354,51 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "seed": st.integers(0, 2**31 - 1),
     "target_reward": st.integers(1, 100).map(lambda percent: percent / 100),
     "mode": st.sampled_from(["auto", "approve"]),
+    "device": st.sampled_from(["cpu", "cuda", "mps"]),
+    "dtype": st.sampled_from(["float32", "bfloat16", "float16"]),
+    "lr_schedule": st.sampled_from(["constant", "linear", "cosine"]),
+    "loss_type": st.sampled_from(["grpo", "dapo", "dr_grpo", "bnpo"]),
+    "max_turns": st.integers(1, 256),
+    "max_episodes": st.integers(1, 1_000_000),
+    "max_completion_tokens": st.integers(4, 131_072),
+    "warmup_steps": st.integers(0, 100_000),
+    "validate_every": st.integers(0, 100_000),
+    "save_every": st.integers(0, 100_000),
+    "test_problems": st.integers(8, 100_000),
+    "validation_problems": st.integers(8, 100_000),
+    "beta": st.integers(0, 100).map(lambda hundredths: hundredths / 100),
+    "weight_decay": st.integers(0, 100).map(lambda hundredths: hundredths / 100),
+    "threads": st.integers(1, 1024),
 }
 
 
-def write(value: Any, draw: st.DrawFn, field: str) -> str:
+COUNTS = ("problems", "max_steps", "max_turns", "max_episodes", "test_problems", "validation_problems", "threads")
+
+
+def chinese_number(value: int) -> str:
+    """The numeral as it is written out, for 1 to 99,999,999."""
+    if value >= 10_000:
+        rest = value % 10_000
+        gap = "零" if rest and rest < 1000 else ""
+        return chinese_number(value // 10_000) + "万" + gap + (chinese_number(rest) if rest else "")
+    text = ""
+    for unit, name in ((1000, "千"), (100, "百"), (10, "十"), (1, "")):
+        digit = value // unit % 10
+        if digit:
+            text += "零一二三四五六七八九"[digit] + name
+        elif text and value % unit:
+            text += "零"
+    return re.sub("零+", "零", text)
+
+
+def test_the_written_out_numerals_of_this_test_are_right() -> None:
+    known = {12: "一十二", 105: "一百零五", 2048: "二千零四十八", 10_010: "一万零一十", 320_000: "三十二万"}
+    for value, text in known.items():
+        written = chinese_number(value)
+        assert written == text
+
+
+def write(value: Any, draw: st.DrawFn, field: str, chinese: bool) -> str:
     """A value as a person may write it."""
     if field == "target_reward" and draw(st.booleans()):
         return f"{round(value * 100)}%"
@@ -333,15 +406,18 @@ def write(value: Any, draw: st.DrawFn, field: str) -> str:
         return str(int(value))
     if field == "learning_rate":
         return draw(st.sampled_from([repr(value), f"{value:.10f}".rstrip("0"), f"{value:e}"]))
-    return f"{value:,}" if field == "problems" and draw(st.booleans()) else str(value)
+    if field in COUNTS:
+        return draw(st.sampled_from([str(value), f"{value:,}", chinese_number(value) if chinese else f"{value:,}"]))
+    return str(value)
 
 
 @st.composite
 def requests(draw: st.DrawFn, phrases: dict[str, list[str]], separators: list[str]) -> tuple[str, dict[str, Any]]:
+    chinese = phrases is CHINESE_PHRASES
     fields = draw(st.lists(st.sampled_from(sorted(phrases)), min_size=1, max_size=9, unique=True))
     expected = {name: draw(VALUES[name]) for name in fields}
     parts = [
-        draw(st.sampled_from(phrases[name])).replace("{v}", write(value, draw, name))
+        draw(st.sampled_from(phrases[name])).replace("{v}", write(value, draw, name, chinese))
         for name, value in expected.items()
     ]
     return draw(st.sampled_from(separators)).join(parts), expected

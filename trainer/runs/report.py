@@ -16,6 +16,7 @@ from trainer.runs.errors import RunError
 from trainer.runs.rundir import RunDirectory
 from trainer.runs.series import RunSeries
 from trainer.runs.types import Eval, RunDocument, RunState, Verdict
+from trainer.runs.wording import counted
 
 MAX_TEXT = 300
 """Characters of one message shown of a sample episode."""
@@ -216,14 +217,16 @@ def report_lines(report: RunReport, *, width: int = 80) -> list[str]:
             lines.append(f"  after   {eval_line(after)}")
     if report.validation:
         best = max(report.validation, key=lambda point: point[1])
-        lines.append(f"  best validation {best[1]:.3f} at step {best[0]} of {len(report.validation)} validations")
+        lines.append(
+            f"  best validation {best[1]:.3f} at step {best[0]} of {counted(len(report.validation), 'validation')}"
+        )
     if report.findings:
         lines += ["", "What the numbers say"]
         lines += [f"  {finding.sentence}" for finding in report.findings[:3]]
     total = sum(report.phase_seconds.values())
     if total > 0:
         shares = ", ".join(f"{name} {value / total:.0%}" for name, value in report.phase_seconds.items() if value > 0)
-        lines += ["", f"Time of {len(report.reward)} steps: {total:.1f} s ({shares})"]
+        lines += ["", f"Time of {counted(len(report.reward), 'step')}: {total:.1f} s ({shares})"]
     for sample in report.samples:
         reward = "" if sample.reward is None else f", reward {sample.reward:g}"
         lines += ["", f"Episode: {sample.label} (step {sample.step}{reward}, {sample.stop_reason or 'ended'})"]
