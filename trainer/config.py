@@ -73,11 +73,24 @@ class TrainingConfig(BaseModel):
     warmup_steps: int = Field(0, ge=0, le=100_000, description="Steps of linear warm-up.")
     batch_size: int = Field(4, ge=1, le=4096, description="Problems (groups) in one optimiser step.")
     num_generations: int = Field(4, ge=2, le=256, description="Episodes of one problem (group size G).")
-    loss_type: Literal["grpo", "dapo", "dr_grpo", "bnpo"] = Field("dapo", description="Loss of the GRPO family.")
+    loss_type: Literal["grpo", "dapo", "dr_grpo", "bnpo", "gspo", "cispo"] = Field(
+        "dapo", description="Loss of the GRPO family; gspo: the ratio of whole episodes."
+    )
     scale_rewards: Literal["group", "batch", "none"] = Field("group", description="What the advantage is divided by.")
     beta: float = Field(0.0, ge=0, le=10, description="Weight of the KL term to the start model; 0: none.")
-    epsilon_low: float = Field(0.2, gt=0, lt=1, description="Lower clip range of the probability ratio.")
-    epsilon_high: float = Field(0.2, gt=0, le=10, description="Upper clip range of the probability ratio.")
+    epsilon_low: float | None = Field(
+        None, gt=0, lt=1, description="Lower clip range of the probability ratio; null: 0.2 (gspo: 0.0003)."
+    )
+    epsilon_high: float | None = Field(
+        None, gt=0, le=10, description="Upper clip range; null: 0.2 (gspo: 0.0004); cispo: the largest ratio, null: 5."
+    )
+    entropy_coef: float = Field(0.0, ge=0, le=10, description="Weight of an entropy bonus; 0: none.")
+    mask_truncated: bool = Field(
+        False, description="Leave episodes that hit a cap out of the loss; their reward still counts in the group."
+    )
+    micro_batch_tokens: int | None = Field(
+        None, ge=64, le=10_000_000, description="Tokens of one forward and backward pass; null: what fits into memory."
+    )
     max_grad_norm: float = Field(1.0, gt=0, le=1e6, description="Gradient norm is clipped to this.")
     weight_decay: float = Field(0.0, ge=0, le=1, description="AdamW weight decay.")
 
@@ -97,8 +110,26 @@ class TrainingConfig(BaseModel):
     seed: int = Field(1, ge=0, le=2**31 - 1, description="Seed of tasks, sampling and training.")
     mode: Literal["auto", "approve"] = Field("auto", description="auto: just run; approve: ask before it starts.")
     auto_stop: bool = Field(False, description="Let a critical anomaly end the run.")
-    save_every: int = Field(0, ge=0, le=100_000, description="Steps between checkpoints; 0: only the final model.")
+    save_every: int | None = Field(
+        None,
+        ge=0,
+        le=100_000,
+        description="Steps between checkpoints; null: about once a minute, and when stopped; 0: only the final model.",
+    )
     keep_episodes: bool = Field(True, description="Write every training episode to episodes/.")
+
+    @property
+    def clip_range(self) -> tuple[float, float]:
+        """(lower, upper) clip range, with the defaults of the loss type.
+
+        gspo: as in its paper (arXiv 2507.18071), the ratio is a geometric mean over an episode and stays near 1.
+        cispo: the upper value is not a distance from 1 but the largest ratio itself (arXiv 2506.13585).
+        """
+        low, high = {"gspo": (3e-4, 4e-4), "cispo": (0.2, 5.0)}.get(self.loss_type, (0.2, 0.2))
+        return (
+            low if self.epsilon_low is None else self.epsilon_low,
+            high if self.epsilon_high is None else self.epsilon_high,
+        )
 
     @property
     def episodes_per_step(self) -> int:
@@ -131,6 +162,11 @@ class TrainingConfig(BaseModel):
                 f"max_episodes {self.max_episodes} is less than one step: batch_size {self.batch_size} problems x "
                 f"num_generations {self.num_generations} = {self.episodes_per_step} episodes. "
                 f"Raise max_episodes to at least {self.episodes_per_step}, or lower batch_size or num_generations."
+            )
+        if self.loss_type == "cispo" and self.clip_range[1] < 1:
+            raise ValueError(
+                f"epsilon_high {self.epsilon_high:g} would scale every token down: with loss_type cispo it is the "
+                "largest probability ratio, not a distance from 1. Use a value of at least 1 (5 is usual), or leave it out."
             )
         if self.batch_size > self.problems:
             raise ValueError(

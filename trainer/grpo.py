@@ -5,14 +5,14 @@ One optimiser step:
 1. `rollout` plays batch_size groups of G episodes with our engine and hands TRL ids, masks and rewards.
 2. TRL turns rewards into advantages; `_without_dead_rows` takes out groups whose rewards do not differ and episodes
    that are no evidence, and counts the loss normaliser anew, so that no forward pass is spent on them.
-3. `_get_per_token_logps_and_entropies` computes log-probabilities with each prefix once (models/shared_prefix.py).
-4. TRL's loss, then the guard: an update that is not finite is skipped, a second one in a row ends the run.
+3. `_compute_loss` is TRL's, over parts of the rows that fit into memory (algorithms/microbatch.py), and
+   `_get_per_token_logps_and_entropies` computes log-probabilities with each prefix once (models/packed_logps.py).
+4. The guard (step_recorder.py): an update that is not finite is skipped, a second one in a row ends the run.
 
 TRL facts this rests on (1.16): rollout_func gets prompts already repeated G times in a row and must return as many rows
 in the same order; `env_mask` becomes the tool mask only without tools; the loss mask is completion_mask * tool_mask.
 """
 
-import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,25 +21,27 @@ from typing import Any
 import torch
 from datasets import Dataset
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
-from transformers import PrinterCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from torch.nn.functional import pad
+from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from trainer.algorithms.advantages import group_advantages, kept_rows
+from trainer.algorithms.microbatch import merge_metrics, part_weight, split_rows
 from trainer.config import TrainingConfig
 from trainer.models.load import LoadedModel
-from trainer.models.shared_prefix import NO_MASK, pack_tree
+from trainer.models.memory import plan_pass
+from trainer.models.packed_logps import packed_logps, packed_shape
 from trainer.rollout.engine import RolloutEngine
 from trainer.rollout.summary import step_metrics
 from trainer.rollout.types import Episode
+from trainer.step_recorder import StepRecorder
 from trainer.tasks import Tasks, conversation, group_requests, training_order
 
-LOGIT_ELEMENTS = 2**26
-"""Logits computed at once (256 MB in float32); more are recomputed in the backward pass, piece by piece."""
+PER_TOKEN = {"completion_ids", "completion_mask", "tool_mask", "sampling_per_token_logps", "ref_per_token_logps"}
+"""TRL's tensors of shape (B, T); advantages may be one of them."""
 
-
-class NonFinite(RuntimeError):
-    """Two updates in a row were not finite."""
+Credit = Callable[[list[Episode], Tensor], Tensor]
+"""credit(episodes, (B,) advantages) -> (B, T) advantages of single tokens; T: the longest completion."""
 
 
 def episode_reward(episode_reward: list[float | None], **_: Any) -> list[float | None]:
@@ -47,8 +49,12 @@ def episode_reward(episode_reward: list[float | None], **_: Any) -> list[float |
     return episode_reward
 
 
-def grpo_config(config: TrainingConfig, loaded: LoadedModel, folder: Path) -> GRPOConfig:
-    """Our configuration in TRL's terms; everything that TRL would decide by itself is stated."""
+def grpo_config(config: TrainingConfig, loaded: LoadedModel, folder: Path, *, recompute: bool = False) -> GRPOConfig:
+    """Our configuration in TRL's terms; everything that TRL would decide by itself is stated.
+
+    GSPO (arXiv 2507.18071) is TRL's loss `grpo` with the ratio of whole sequences. `recompute`: gradient checkpointing.
+    """
+    low, high = config.clip_range
     return GRPOConfig(
         output_dir=str(folder / "checkpoints"),
         per_device_train_batch_size=config.episodes_per_step,
@@ -65,20 +71,21 @@ def grpo_config(config: TrainingConfig, loaded: LoadedModel, folder: Path) -> GR
         max_grad_norm=config.max_grad_norm,
         temperature=config.temperature,
         beta=config.beta,
-        epsilon=config.epsilon_low,
-        epsilon_high=config.epsilon_high,
-        loss_type=config.loss_type,
+        epsilon=low,
+        epsilon_high=high,
+        loss_type="grpo" if config.loss_type == "gspo" else config.loss_type,
+        importance_sampling_level="sequence" if config.loss_type == "gspo" else "token",
+        entropy_coef=config.entropy_coef,
         scale_rewards=config.scale_rewards,
         seed=config.seed,
         shuffle_dataset=False,  # the order is ours: the same problems for every batch shape
         logging_steps=1,
         logging_nan_inf_filter=False,  # it would hide a NaN loss
-        save_strategy="steps" if config.save_every else "no",
-        save_steps=config.save_every or 500,
+        save_strategy="no",  # StepRecorder asks for checkpoints
         report_to=[],
         disable_tqdm=True,
         log_level="error",
-        gradient_checkpointing=loaded.parameters > 50_000_000,
+        gradient_checkpointing=recompute,
         bf16=loaded.device.type == "cuda" and loaded.dtype is torch.bfloat16,
         fp16=False,
         use_cpu=loaded.device.type == "cpu",
@@ -89,6 +96,8 @@ def grpo_config(config: TrainingConfig, loaded: LoadedModel, folder: Path) -> GR
 
 class AgentGRPO(GRPOTrainer):
     """GRPO on multi-turn tool episodes."""
+
+    entropy_coef: float  # TRL's, from the configuration
 
     def __init__(
         self,
@@ -102,12 +111,17 @@ class AgentGRPO(GRPOTrainer):
         on_step: Callable[[dict[str, Any]], None],
         on_event: Callable[..., None],
         after_step: Callable[[int], str | None],
+        on_checkpoint: Callable[[int, Path], None] | None = None,
+        credit: Credit | None = None,
     ) -> None:
         """`on_episodes(step, episodes)`, `on_step(metrics line)` and `on_event(kind, **fields)` record;
-        `after_step(step)` returns a reason to stop, or None."""
+        `after_step(step)` returns a reason to stop, or None; `on_checkpoint(step, folder)` completes a checkpoint
+        (without it none is written)."""
         self.settings, self.engine, self.tasks = config, engine, tasks
         self.on_episodes, self.on_step, self.on_event, self.after_step = on_episodes, on_step, on_event, after_step
+        self.on_checkpoint, self.credit = on_checkpoint, credit
         self._shared_prefix = loaded.shared_prefix
+        self.pass_tokens, recompute = plan_pass(loaded, config.micro_batch_tokens)
         self._order = training_order(len(tasks.train), config.planned_steps * config.batch_size, config.seed)
         self._entries: list[int] = []
         self._episodes: list[Episode] = []
@@ -123,9 +137,9 @@ class AgentGRPO(GRPOTrainer):
             processing_class=loaded.tokenizer,
             reward_funcs=[episode_reward],
             train_dataset=Dataset.from_list(rows),
-            args=grpo_config(config, loaded, folder),
+            args=grpo_config(config, loaded, folder, recompute=recompute),
             rollout_func=self.rollout,
-            callbacks=[_StepRecorder(self)],
+            callbacks=[StepRecorder(self)],
         )
         self.remove_callback(PrinterCallback)  # metrics.jsonl says it better
 
@@ -175,27 +189,71 @@ class AgentGRPO(GRPOTrainer):
         rewards = torch.tensor([e.reward for e in self._episodes])
         valid = torch.tensor([e.valid for e in self._episodes])
         advantages = group_advantages(rewards, valid, size, self.settings.scale_rewards)
+        if self.credit is not None:
+            width = output["completion_ids"].shape[1]
+            by_token = self.credit(self._episodes, advantages)[:, :width]
+            advantages = pad(by_token, (0, width - by_token.shape[1]))
         output["advantages"] = advantages.to(output["advantages"].device)
         live = kept_rows(rewards, valid, size)
-        self.skip_update = not bool(live.any()) and self.settings.beta == 0.0
         if self.settings.beta > 0.0:  # the KL term pulls on every episode, also where rewards do not differ
             live = valid.clone()
-        if not bool(live.any()):
+        if self.settings.mask_truncated:
+            live &= torch.tensor([not e.stop_reason.is_truncation for e in self._episodes])
+        self.skip_update = not bool(live.any())
+        if self.skip_update:
             live[0] = True
             output["tool_mask"] = torch.zeros_like(output["tool_mask"])
-        index = live.nonzero()[:, 0].to(output["completion_ids"].device)
-        longest = int(output["completion_mask"][index].sum(1).max())
-        columns = {"completion_ids", "completion_mask", "tool_mask", "sampling_per_token_logps", "ref_per_token_logps"}
-        for key, value in output.items():
-            if isinstance(value, Tensor) and value.ndim:
-                rows = value[index]
-                output[key] = rows[:, :longest] if key in columns else rows
+        output = _rows(output, live.nonzero()[:, 0])
         output["num_items_in_batch"] = (output["completion_mask"] * output["tool_mask"]).sum()
         return output
 
-    # ---- 3. log-probabilities
+    # ---- 3. the loss
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
+        """TRL's loss over parts that fit into `pass_tokens`; all but the last part are backpropagated here."""
+        parts = self._parts(inputs)
+        if len(parts) == 1:
+            return self._loss_of(model, inputs)
+        mode = "train" if self.model.training else "eval"
+        rows = len(inputs["completion_ids"])
+        tokens = [int((part["completion_mask"] * part["tool_mask"]).sum()) for part in parts]
+        before = {name: len(values) for name, values in self._metrics[mode].items()}
+        bonus: float = self.entropy_coef
+        total = torch.zeros(())
+        try:
+            for part, count in zip(parts, tokens, strict=True):
+                weight = part_weight(self.settings.loss_type, len(part["completion_ids"]), rows, count, sum(tokens))
+                # TRL's entropy bonus is a mean over tokens whatever the loss type
+                self.entropy_coef = bonus * count / max(sum(tokens), 1) / weight if weight else 0.0
+                loss = self._loss_of(model, part) * weight
+                if part is parts[-1]:
+                    return loss + total.to(loss.device)
+                self.accelerator.backward(loss)
+                total = total + loss.detach()
+        finally:
+            self.entropy_coef = bonus
+            merge_metrics(before, self._metrics[mode], tokens)
+        raise AssertionError("there is always a last part")
+
+    def _parts(self, inputs: dict[str, Any]) -> list[dict[str, Any]]:
+        """The rows of an update in parts of at most `pass_tokens` tokens (at least one row each)."""
+        if not torch.is_grad_enabled():
+            return [inputs]
+        width = inputs["prompt_ids"].shape[1]
+        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1)
+        seen = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1)
+        if self._shared_prefix:
+            order, groups, prompts, lengths, header = packed_shape(ids, seen, width)
+            numbers = torch.tensor(split_rows(groups, prompts, lengths, header, self.pass_tokens))
+        else:  # every row is padded to the longest
+            order = list(range(len(ids)))
+            numbers = torch.tensor(order) // max(1, self.pass_tokens // ids.shape[1])
+        if not bool(numbers.any()):
+            return [inputs]
+        at = torch.tensor(order)
+        return [_rows(dict(inputs), at[numbers == part]) for part in range(int(numbers.max()) + 1)]
+
+    def _loss_of(self, model: Any, inputs: dict[str, Any]) -> Tensor:
         self._loss_mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
         try:
             loss: Tensor = super()._compute_loss(model, inputs)
@@ -228,132 +286,32 @@ class AgentGRPO(GRPOTrainer):
             )
             return result
         began = time.perf_counter()
-        width = input_ids.shape[1] - logits_to_keep
-        order, groups = _groups(input_ids, attention_mask, width)
-        packed = pack_tree(groups)
-        inner = self.accelerator.unwrap_model(model)
         with self.accelerator.autocast():
-            hidden = inner.base_model(
-                input_ids=packed.input_ids,
-                position_ids=packed.position_ids,
-                attention_mask=NO_MASK,
-                use_cache=False,
-                layout=packed.tree,
-            ).last_hidden_state[0]
-        row = torch.tensor(order)[packed.row]
-        wanted = (
-            torch.ones(len(row), dtype=torch.bool) if self._loss_mask is None else self._loss_mask[row, packed.column]
-        )
-        logps, entropies = _score(
-            hidden[packed.source[wanted]], packed.target[wanted], inner.get_output_embeddings(), self.temperature
-        )
-        flat = row[wanted] * logits_to_keep + packed.column[wanted]
-        size = (input_ids.shape[0], logits_to_keep)
+            logps, entropies = packed_logps(
+                self.accelerator.unwrap_model(model),
+                input_ids,
+                attention_mask,
+                logits_to_keep,
+                self.temperature,
+                self._loss_mask,
+                entropy_gradient=self.settings.entropy_coef > 0,
+            )
         if self._loss_mask is None:
             self._seconds["logprob"] = self._seconds.get("logprob", 0.0) + time.perf_counter() - began
-        scattered = logps.new_zeros(size[0] * size[1]).index_copy(0, flat, logps).view(size)
-        if not compute_entropy:
-            return scattered, None, None
-        return scattered, entropies.new_zeros(size[0] * size[1]).index_copy(0, flat, entropies).view(size), None
+        return logps, entropies if compute_entropy else None, None
+
+    def create_model_card(self, *_: Any, **__: Any) -> None:
+        """None with every checkpoint: the run directory says more."""
 
 
-def _groups(
-    input_ids: Tensor, attention_mask: Tensor, width: int
-) -> tuple[list[int], list[tuple[list[int], list[list[int]]]]]:
-    """Rows by prompt: (row numbers in packed order, [(prompt, completions)])."""
-    ids, prompt_length = input_ids.tolist(), attention_mask[:, :width].sum(1).tolist()
-    length = attention_mask[:, width:].sum(1).tolist()
-    by_prompt: dict[tuple[int, ...], list[int]] = {}
-    for row, sequence in enumerate(ids):
-        by_prompt.setdefault(tuple(sequence[width - prompt_length[row] : width]), []).append(row)
-    order = [row for rows in by_prompt.values() for row in rows]
-    groups = [(list(p), [ids[row][width : width + length[row]] for row in rows]) for p, rows in by_prompt.items()]
-    return order, groups
-
-
-def _score(hidden: Tensor, target: Tensor, head: torch.nn.Module, temperature: float) -> tuple[Tensor, Tensor]:
-    """(S,) float32 log-probabilities of the targets and entropies in nats under softmax(logits / temperature)."""
-
-    def part(states: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-        logp = (head(states).float() / temperature).log_softmax(-1)
-        return logp.gather(-1, ids[:, None])[:, 0], -(logp.exp() * logp).sum(-1).detach()
-
-    rows = max(1, LOGIT_ELEMENTS // int(head.weight.shape[0]))
-    if len(hidden) <= rows:
-        return part(hidden, target)
-    parts = [
-        checkpoint(part, hidden[at : at + rows], target[at : at + rows], use_reentrant=False)
-        for at in range(0, len(hidden), rows)
-    ]
-    return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
-
-
-class _StepRecorder(TrainerCallback):
-    """4. The guard, the clock, the metrics line and the question whether to go on."""
-
-    def __init__(self, trainer: AgentGRPO) -> None:
-        self.trainer = trainer
-        self._began = 0.0
-        self._pending: dict[str, Any] | None = None
-        self._bad_updates = 0
-
-    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self._began = time.perf_counter()
-
-    def on_pre_optimizer_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> None:
-        """Without gradients the optimiser does nothing: no step on momentum alone, none on NaN."""
-        parameters = [p for p in self.trainer.model.parameters() if p.grad is not None]
-        finite = all(bool(torch.isfinite(p.grad).all()) for p in parameters)
-        if not finite:
-            self._bad_updates += 1
-            self.trainer.on_event("nonfinite", step=state.global_step + 1, in_a_row=self._bad_updates)
-        else:
-            self._bad_updates = 0
-        if not finite or self.trainer.skip_update:
-            for parameter in parameters:
-                parameter.grad = None
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        total = time.perf_counter() - self._began
-        seconds = dict(self.trainer._seconds)
-        prepare = seconds.pop("prepare", 0.0)
-        seconds["update"] = max(0.0, total - prepare - sum(seconds.values()))
-        seconds["other"] = prepare
-        self._pending = {
-            "step": state.global_step,
-            "time_s": round(total, 4),
-            **self.trainer._line,
-            "seconds": {k: round(v, 4) for k, v in seconds.items()},
-        }
-
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, Any] | None = None,
-        **_: Any,
-    ) -> None:
-        if self._pending is None or logs is None:
-            return
-        line, self._pending = self._pending, None
-        names = {"loss": "loss", "grad_norm": "grad_norm", "learning_rate": "learning_rate", "kl": "kl"}
-        names |= {"clip_ratio/low_mean": "clip_low", "clip_ratio/high_mean": "clip_high"}
-        for theirs, ours in names.items():
-            value = logs.get(theirs)
-            if isinstance(value, int | float) and math.isfinite(value):
-                line[ours] = float(value)
-        if self.trainer.skip_update:
-            line["grad_norm"] = 0.0
-            line["update_skipped"] = True
-        self.trainer.on_step(line)
-        if self._bad_updates >= 2:
-            raise NonFinite(
-                f"the gradient was not finite in two updates in a row, last at step {state.global_step}. The learning "
-                f"rate {self.trainer.settings.learning_rate:g} is probably too high; try half of it."
-            )
-        reason = self.trainer.after_step(state.global_step)
-        if reason is not None:
-            control.should_training_stop = True
+def _rows(tensors: dict[str, Any], index: Tensor) -> dict[str, Any]:
+    """The given rows of TRL's batch, without columns that none of them uses."""
+    at = index.to(tensors["completion_ids"].device)
+    longest = max(1, int(tensors["completion_mask"][at].sum(1).max()))
+    width = tensors["completion_ids"].shape[1]
+    for key, value in tensors.items():
+        if isinstance(value, Tensor) and value.ndim:
+            rows = value[at]
+            by_token = key in PER_TOKEN or (key == "advantages" and rows.ndim == 2 and rows.shape[1] == width)
+            tensors[key] = rows[:, :longest] if by_token else rows
+    return tensors

@@ -7,14 +7,17 @@ from typing import Any
 import pytest
 import torch
 
+from trainer.algorithms.advantages import kept_rows
 from trainer.config import TrainingConfig
 from trainer.envs import registry
 from trainer.evaluate import limits_of
-from trainer.grpo import AgentGRPO, NonFinite
+from trainer.grpo import AgentGRPO
 from trainer.models import shared_prefix
 from trainer.models.catalog import resolve_model
 from trainer.models.load import load
 from trainer.rollout.engine import RolloutEngine
+from trainer.rollout.types import Episode, StopReason
+from trainer.step_recorder import NonFinite
 from trainer.tasks import build_tasks
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore:You are using 'rollout_func'")
@@ -180,3 +183,110 @@ def test_the_layout_is_not_left_on_for_models_that_do_not_support_it(tmp_path: P
     assert shared_prefix.supported(loaded.model)
     loaded.model.config.layer_types = ["sliding_attention"] * 4
     assert not shared_prefix.supported(loaded.model)
+
+
+LOSSES = ["dapo", "grpo", "dr_grpo", "bnpo", "gspo", "cispo"]
+
+
+@pytest.mark.parametrize("loss_type", LOSSES)
+def test_micro_batches_give_the_update_of_one_pass(tmp_path: Path, loss_type: str) -> None:
+    """Parts of 300 tokens against one pass: loss, gradient norm, entropy bonus included, and logged metrics."""
+    results = []
+    for budget in (10_000_000, 400):
+        trainer, record = make(
+            tmp_path, max_steps=1, batch_size=4, loss_type=loss_type, entropy_coef=0.1, micro_batch_tokens=budget
+        )
+        parts: list[int] = []
+        original = trainer._parts
+        trainer._parts = lambda inputs, f=original, seen=parts: (seen.append(len(f(dict(inputs)))), f(inputs))[1]  # type: ignore[method-assign,misc]
+        trainer.train()
+        results.append((record.lines[0], weights(trainer), parts, trainer.state.log_history[0]))
+    (one, a, single, log), (several, b, split, logs) = results
+    assert single == [1]
+    assert split[0] > 2
+    assert several["loss"] == pytest.approx(one["loss"], abs=1e-5)
+    assert several["grad_norm"] == pytest.approx(one["grad_norm"], rel=1e-3)
+    assert logs["entropy"] == pytest.approx(log["entropy"], rel=1e-4)
+    assert (a - b).norm() < 1e-3 * a.norm()
+
+
+@pytest.mark.parametrize("loss_type", LOSSES)
+def test_each_loss_equals_trls_plain_pass(tmp_path: Path, loss_type: str) -> None:
+    lines = []
+    for packed in (True, False):
+        trainer, record = make(tmp_path, max_steps=1, batch_size=4, loss_type=loss_type, entropy_coef=0.05)
+        trainer._shared_prefix &= packed
+        trainer.train()
+        lines.append(record.lines[0])
+    assert lines[0]["loss"] == pytest.approx(lines[1]["loss"], abs=1e-5)
+    assert lines[0]["grad_norm"] == pytest.approx(lines[1]["grad_norm"], rel=1e-3)
+
+
+def test_the_rows_of_a_padded_pass_are_split_too(tmp_path: Path) -> None:
+    results = []
+    for budget in (10_000_000, 2_000):
+        trainer, record = make(tmp_path, max_steps=1, batch_size=4, micro_batch_tokens=budget)
+        trainer._shared_prefix = False
+        trainer.train()
+        results.append(record.lines[0])
+    assert results[1]["grad_norm"] == pytest.approx(results[0]["grad_norm"], rel=1e-3)
+    assert results[1]["loss"] == pytest.approx(results[0]["loss"], abs=1e-5)
+
+
+def test_an_entropy_bonus_raises_the_entropy(tmp_path: Path) -> None:
+    """With a bonus that outweighs the rewards the policy gets more random than without."""
+    entropies = []
+    for weight in (0.0, 5.0):
+        trainer, record = make(tmp_path, max_steps=6, batch_size=4, entropy_coef=weight)
+        trainer.train()
+        entropies.append(record.lines[-1]["entropy"])
+    assert entropies[1] > entropies[0] + 0.05
+
+
+def test_advantages_of_single_tokens_reach_the_loss(tmp_path: Path) -> None:
+    """Credit that repeats the episode's advantage changes nothing; credit of zero on half of the tokens does."""
+
+    def spread(episodes: list[Episode], advantages: torch.Tensor) -> torch.Tensor:
+        return advantages[:, None].repeat(1, max(len(e.mask) for e in episodes))
+
+    def half(episodes: list[Episode], advantages: torch.Tensor) -> torch.Tensor:
+        by_token = spread(episodes, advantages)
+        return by_token * (torch.arange(by_token.shape[1]) % 2)
+
+    lines = []
+    for credit in (None, spread, half):
+        trainer, record = make(tmp_path, max_steps=1, batch_size=4)
+        trainer.credit = credit
+        trainer.train()
+        lines.append(record.lines[0])
+    plain, same, other = lines
+    assert same["loss"] == plain["loss"]
+    assert same["grad_norm"] == plain["grad_norm"]
+    assert other["grad_norm"] != pytest.approx(plain["grad_norm"], rel=1e-2)
+    assert other["trained_tokens"] == plain["trained_tokens"]
+
+
+def test_truncated_episodes_leave_the_loss_but_stay_in_the_mean(tmp_path: Path) -> None:
+    """Every second episode is called truncated: masked, it is not trained on, but its reward counts."""
+    lines = []
+    for masked in (False, True):
+        trainer, record = make(tmp_path, max_steps=1, batch_size=8, mask_truncated=masked, difficulty="simple")
+        play, learn, kept = trainer.engine.run, trainer._compute_loss, []
+
+        def run(requests: Any, temperature: float, play: Any = play) -> Any:
+            episodes = play(requests, temperature)
+            for episode in episodes[::2]:
+                episode.stop_reason = StopReason.MAX_TOKENS
+            return episodes
+
+        def compute(model: Any, inputs: Any, learn: Any = learn, kept: list[int] = kept) -> Any:
+            kept.append(len(inputs["advantages"]))
+            return learn(model, inputs)
+
+        trainer.engine.run, trainer._compute_loss = run, compute  # type: ignore[method-assign]
+        trainer.train()
+        live = kept_rows(torch.tensor([e.reward for e in record.episodes[0]]), torch.ones(32, dtype=torch.bool), 4)
+        assert kept == [int((live[1::2] if masked else live).sum())]
+        lines.append(record.lines[0])
+    assert lines[1]["trained_tokens"] < lines[0]["trained_tokens"]
+    assert lines[1]["reward_mean"] == lines[0]["reward_mean"]
