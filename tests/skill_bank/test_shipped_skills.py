@@ -246,6 +246,7 @@ def test_thresholds_of_the_monitor() -> None:
         "warn_share": 0.5,
         "window": 5,
         "repeat": 3,
+        "noise": 3.0,
     }
     assert found.get("zero_variance.critical") == 0.75
     assert found.get("wait_s.max") == 45

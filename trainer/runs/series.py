@@ -2,10 +2,9 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
-from trainer.runs.statistics import mean
+from trainer.runs.statistics import mean, step_noise
 
 
 class RunSeries:
@@ -72,15 +71,5 @@ class RunSeries:
         return max(full, key=lambda point: point[1]) if full else None
 
     def noise(self, name: str) -> float:
-        """Standard deviation of one step around its trend: from the median step-to-step change, blind to a few jumps.
-
-        For independent normal noise the median of |difference| is 0.954 standard deviations of one value. 0 below two
-        values.
-        """
-        values = self.values(name)
-        changes = sorted(abs(after - before) for before, after in pairwise(values))
-        if not changes:
-            return 0.0
-        middle = len(changes) // 2
-        median = changes[middle] if len(changes) % 2 else (changes[middle - 1] + changes[middle]) / 2
-        return median / 0.954
+        """Standard deviation of one step around its trend, blind to a few jumps; 0 below two values."""
+        return step_noise(self.values(name))

@@ -1,6 +1,8 @@
-"""Intervals for rates. Pure."""
+"""Intervals for rates, and measures of level, spread, trend and agreement that a few wild values do not move. Pure."""
 
 import math
+from collections.abc import Sequence
+from itertools import pairwise
 
 Z95 = 1.959963984540054
 """Two-sided 95 % quantile of the normal distribution."""
@@ -67,3 +69,56 @@ def theil_sen_slope(values: list[float]) -> float:
     slopes = sorted((values[b] - values[a]) / (b - a) for k, a in enumerate(places) for b in places[k + 1 :] if b != a)
     middle = len(slopes) // 2
     return slopes[middle] if len(slopes) % 2 else (slopes[middle - 1] + slopes[middle]) / 2
+
+
+def median(values: Sequence[float]) -> float:
+    """The middle value, or the mean of the two middle ones. Raises ValueError for no values."""
+    if not values:
+        raise ValueError("the median of no values")
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def robust_sigma(values: Sequence[float]) -> float:
+    """1.4826 times the median absolute deviation: the standard deviation of normal values (Hampel 1974)."""
+    centre = median(values)
+    return 1.4826 * median([abs(value - centre) for value in values])
+
+
+def step_noise(values: Sequence[float]) -> float:
+    """Standard deviation of one value around its trend: from the median step-to-step change, blind to a few jumps.
+
+    For independent normal noise the median of |difference| is 0.954 standard deviations of one value. 0 below two
+    values.
+    """
+    changes = [abs(after - before) for before, after in pairwise(values)]
+    return median(changes) / 0.954 if changes else 0.0
+
+
+def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
+    """Spearman's rank correlation, ties at their mean rank; NaN where one side does not vary.
+
+    Raises ValueError unless both have the same number of values, at least two.
+    """
+    if len(a) != len(b) or len(a) < 2:
+        raise ValueError(f"a rank correlation needs two series of one length, not {len(a)} and {len(b)} values")
+    x, y = _ranks(a), _ranks(b)
+    centre = (len(a) - 1) / 2
+    covariance = math.fsum((i - centre) * (j - centre) for i, j in zip(x, y, strict=True))
+    spread = math.sqrt(math.fsum((i - centre) ** 2 for i in x) * math.fsum((j - centre) ** 2 for j in y))
+    return covariance / spread if spread > 0 else math.nan
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    order = sorted(range(len(values)), key=lambda place: values[place])
+    ranks = [0.0] * len(values)
+    at = 0
+    while at < len(order):
+        end = at
+        while end + 1 < len(order) and values[order[end + 1]] == values[order[at]]:
+            end += 1
+        for place in order[at : end + 1]:
+            ranks[place] = (at + end) / 2
+        at = end + 1
+    return ranks

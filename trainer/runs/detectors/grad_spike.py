@@ -1,0 +1,71 @@
+"""Gradient norms far outside their usual spread."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from trainer.runs.detectors.history import Point
+from trainer.runs.detectors.judging import last_points, present
+from trainer.runs.detectors.types import Detector, Evidence, Severity, Sighting, View
+from trainer.runs.statistics import median, robust_sigma
+
+MIN_REFERENCE = 10
+"""Gradients that must be known before one can stand out."""
+
+
+def spikes(points: Sequence[Point], window: int, limits: Mapping[str, float]) -> list[tuple[Point, float]]:
+    """(point, bound) of those among the last `window` that stand out of the values before them.
+
+    Steps without any gradient (all groups flat) say nothing about its usual size and are left out.
+    """
+    found = []
+    live = [point for point in points[-(window + int(limits["reference"])) :] if point.value > 0]
+    first = points[-window:][0].step
+    for place, point in enumerate(live):
+        before = [one.value for one in live[max(0, place - int(limits["reference"])) : place]]
+        if point.step < first or len(before) < MIN_REFERENCE:
+            continue
+        usual = median(before)
+        bound = max(usual + limits["sigma"] * robust_sigma(before), limits["factor"] * usual)
+        if point.value > bound:
+            found.append((point, bound))
+    return found
+
+
+def judge(view: View) -> Sighting | None:
+    limits, history = view.limits("grad_spike"), view.history
+    points = history.points("grad_norm")
+    now, absolute = points[-1].value, limits["absolute"]
+    if now > absolute:
+        say = f"The gradient norm is {now:.3g} at step {history.last_step}, above {absolute:g}."
+        return Sighting(Severity.CRITICAL, say, (present(view, "grad_norm", absolute),))
+    found = spikes(points, int(limits["window"]), limits)
+    if not found or found[-1][0].step != history.last_step:
+        return None
+    steps, growth = int(limits["growth_steps"]), 1 + limits["growth"]
+    last = history.tail("grad_norm", steps + 1)
+    if len(last) == steps + 1 and last[0] > 0 and all(b >= growth * a for a, b in pairwise(last)):
+        say = f"The gradient norm grew by {limits['growth']:.0%} or more {steps} times in a row, to {now:.3g}."
+        return Sighting(Severity.CRITICAL, say, last_points(view, "grad_norm", steps + 1, found[-1][1]), "growing")
+    if len(found) < limits["count"]:
+        return None
+    say = (
+        f"{len(found)} of the last {int(limits['window'])} gradient norms stand out, now {now:.3g} against a bound of "
+        f"{found[-1][1]:.3g}."
+    )
+    return Sighting(
+        Severity.WARN, say, tuple(Evidence(point.step, "grad_norm", point.value, bound) for point, bound in found)
+    )
+
+
+DETECTOR = Detector(
+    id="grad_spike",
+    number=3,
+    severity=Severity.CRITICAL,
+    rule="above `sigma` robust deviations and `factor` times the median, `count` times in `window` steps; or above "
+    "`absolute`; or a spike that grew `growth_steps` times in a row by `growth`",
+    cause="learning rate too high, or single episodes with an extreme advantage",
+    advice="Halve the learning rate and clip gradients at 0.5.",
+    source="catalogue 3",
+    judge=judge,
+    needs=("grad_norm",),
+)
