@@ -1,5 +1,11 @@
-"""LoRA adapters (extra `lora`): put on before training, merged into a copy of the weights when the model is saved."""
+"""LoRA adapters (extra `lora`): put on before training, merged into a copy of the weights when the model is saved.
 
+peft swaps linear layers of the model in place and puts a wrapper around it, whose forward pass only calls the model's
+(prompt tuning and mixed adapter batches, which we do not use, are what it does more). So the model inside the wrapper
+computes exactly the same with a forward pass of its own, shared prefixes included.
+"""
+
+import copy
 from dataclasses import replace
 from typing import Any
 
@@ -18,16 +24,18 @@ def with_adapters(loaded: LoadedModel, rank: int) -> LoadedModel:
     settings = LoraConfig(
         r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM"
     )
-    # the inner model keeps its class and its attention function; peft only swaps linear layers in place
-    return replace(loaded, model=get_peft_model(loaded.model, settings), shared_prefix=False)
+    return replace(loaded, model=get_peft_model(loaded.model, settings))
+
+
+def unwrapped(model: Any) -> PreTrainedModel:
+    """The transformers model inside peft's wrapper, with the adapters active in its layers; or the model itself."""
+    inner: PreTrainedModel = model if isinstance(model, PreTrainedModel) else model.get_base_model()
+    return inner
 
 
 def merged(model: Any) -> PreTrainedModel:
-    """The model that is written to disk: adapters merged in, anything else as it is."""
-    if "merge_and_unload" in dir(model):
-        import copy
-
-        whole: PreTrainedModel = copy.deepcopy(model).merge_and_unload()
-        return whole
-    plain: PreTrainedModel = model
-    return plain
+    """The model that is written to disk: adapters merged into a copy, anything else as it is."""
+    if isinstance(model, PreTrainedModel):
+        return model
+    whole: PreTrainedModel = copy.deepcopy(model).merge_and_unload()
+    return whole

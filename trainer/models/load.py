@@ -2,12 +2,15 @@
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from trainer.models.catalog import ModelInfo, ModelKind
+from trainer.models.gguf import read_gguf
 from trainer.models.shared_prefix import install
+from trainer.models.templates import TemplateFault, fallback_template
 
 
 class ModelFault(Exception):
@@ -56,6 +59,11 @@ def load(info: ModelInfo, device: str = "auto", dtype: str = "auto") -> LoadedMo
         model, tokenizer = _read(info, kind)
     except (OSError, ValueError, ImportError, KeyError) as error:
         raise ModelFault(_advice(info, error)) from error
+    if not tokenizer.chat_template:  # set on the tokenizer, so that it is saved with the trained model
+        try:
+            tokenizer.chat_template = fallback_template(tokenizer)
+        except TemplateFault as fault:
+            raise ModelFault(str(fault)) from fault
     if tokenizer.pad_token_id is None:  # padding is masked everywhere, so its id only has to exist
         tokenizer.pad_token_id = tokenizer.eos_token_id
     model.config.use_cache = False
@@ -65,9 +73,7 @@ def load(info: ModelInfo, device: str = "auto", dtype: str = "auto") -> LoadedMo
 
 def _read(info: ModelInfo, dtype: torch.dtype) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     if info.kind is ModelKind.GGUF:
-        folder, _, name = info.location.rpartition("/")
-        model = AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=dtype)
-        return model, AutoTokenizer.from_pretrained(folder, gguf_file=name)
+        return read_gguf(Path(info.location), dtype)
     model = AutoModelForCausalLM.from_pretrained(info.location, dtype=dtype)
     return model, AutoTokenizer.from_pretrained(info.location)
 

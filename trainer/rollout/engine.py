@@ -17,7 +17,8 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainer.envs.base import EnvironmentSpec
-from trainer.models.parsing import ParsedTurn, parse_hermes
+from trainer.models.adapters import unwrapped
+from trainer.models.parsing import ParsedTurn
 from trainer.rollout.backends import Backend, backend_for
 from trainer.rollout.rendering import Renderer, tool_schemas
 from trainer.rollout.sampler import sample, stream
@@ -73,14 +74,19 @@ class RolloutEngine:
         seed: int,
         reward: EpisodeReward | None = None,
         on_turn: Callable[[], None] | None = None,
-        parse: Callable[[str], ParsedTurn] = parse_hermes,
+        parse: Callable[[str], ParsedTurn] | None = None,
         max_rows: int = 256,
     ) -> None:
-        """`on_turn` is called at least once a turn (heartbeat). `max_rows`: larger requests are played in parts."""
-        self.model, self.tokenizer, self.spec, self.limits = model, tokenizer, spec, limits
-        self.seed, self.reward, self.on_turn, self.parse, self.max_rows = seed, reward, on_turn, parse, max_rows
+        """`on_turn` is called at least once a turn (heartbeat). `max_rows`: larger requests are played in parts.
+        `parse` instead of the parser that the chat template calls for."""
+        self.model, self.tokenizer, self.spec, self.limits = unwrapped(model), tokenizer, spec, limits
+        self.seed, self.reward, self.on_turn, self.max_rows = seed, reward, on_turn, max_rows
         self.renderer = Renderer(tokenizer, tool_schemas(spec))
-        self.ends = end_ids(model, tokenizer)
+        self.parse = parse or self.renderer.parse
+        self.ends = end_ids(self.model, tokenizer) | self.renderer.end_ids
+        self.stops = self.renderer.stops
+        # a token is at least one byte, so a stop text lies within that many tokens
+        self._stop_tokens = max((len(stop.encode()) for stop in self.stops), default=0)
         self.clock = Clock()
         self._tools = ToolRunner(limits.tool_timeout_s)
 
@@ -188,7 +194,8 @@ class RolloutEngine:
                 episode.mask.append(1)
                 episode.logprobs.append(logps[i])
                 episode.entropy_sum += entropies[i]
-                if token in self.ends or len(episode.completion_ids) >= self.limits.max_completion_tokens:
+                full = len(episode.completion_ids) >= self.limits.max_completion_tokens
+                if token in self.ends or full or self._at_stop(row):
                     ended.append(row)
             chosen.append(token)
         if ended:
@@ -202,12 +209,26 @@ class RolloutEngine:
 
     # ---- turns
 
+    def _at_stop(self, row: _Row) -> bool:
+        if not self.stops:
+            return False
+        ids = row.episode.completion_ids
+        tail = self._text(ids[max(row.turn_start, len(ids) - self._stop_tokens) :])
+        return any(stop in tail for stop in self.stops)
+
+    def _text(self, ids: list[int]) -> str:
+        text: str = self.tokenizer.decode(ids, clean_up_tokenization_spaces=False)  # it would change arguments
+        return text
+
     def _end_turn(self, row: _Row) -> None:
         episode = row.episode
         episode.turns += 1
         ids = episode.completion_ids[row.turn_start :]
-        complete = ids[-1] in self.ends
-        text = self.tokenizer.decode(ids[:-1] if complete else ids)
+        closed = ids[-1] in self.ends
+        text = self._text(ids[:-1] if closed else ids)
+        cuts = [at for stop in self.stops if (at := text.find(stop)) >= 0]
+        text = text[: min(cuts)] if cuts else text
+        complete = closed or bool(cuts)
         turn = self.parse(text)
         episode.messages.append(_assistant(turn, text))
         if not complete:
@@ -229,7 +250,7 @@ class RolloutEngine:
         elif episode.turns >= self.limits.max_turns:
             self._stop(row, StopReason.MAX_TURNS)
         else:
-            self._continue(row, self.renderer.observation_ids(answers))
+            self._continue(row, self.renderer.observation_ids(answers, closed=closed))
 
     def _answers(self, row: _Row, turn: ParsedTurn) -> list[str]:
         """One text for each call, in order, then one for each call that could not be read."""
@@ -320,4 +341,5 @@ def _assistant(turn: ParsedTurn, text: str) -> dict[str, Any]:
     if turn.errors or not turn.calls:
         return {"role": "assistant", "content": text}
     calls = [{"type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in turn.calls]
-    return {"role": "assistant", "content": turn.content, "tool_calls": calls}
+    thinking = {"reasoning_content": turn.thinking} if turn.thinking else {}
+    return {"role": "assistant", "content": turn.content, **thinking, "tool_calls": calls}
