@@ -1,5 +1,6 @@
 """Gradient norms far outside their usual spread."""
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
@@ -24,8 +25,10 @@ def spikes(points: Sequence[Point], window: int, limits: Mapping[str, float]) ->
         before = [one.value for one in live[max(0, place - int(limits["reference"])) : place]]
         if point.step < first or len(before) < MIN_REFERENCE:
             continue
-        usual = median(before)
-        bound = max(usual + limits["sigma"] * robust_sigma(before), limits["factor"] * usual)
+        usual, logs = median(before), [math.log(value) for value in before]
+        # norms scatter by factors, the more the fewer groups carry signal: a spike stands out of that scatter, too
+        by_factor = math.exp(median(logs) + limits["log_sigma"] * robust_sigma(logs))
+        bound = max(usual + limits["sigma"] * robust_sigma(before), limits["factor"] * usual, by_factor)
         if point.value > bound:
             found.append((point, bound))
     return found
@@ -61,7 +64,8 @@ DETECTOR = Detector(
     id="grad_spike",
     number=3,
     severity=Severity.CRITICAL,
-    rule="above `sigma` robust deviations and `factor` times the median, `count` times in `window` steps; or above "
+    rule="above `sigma` robust deviations (`log_sigma` of the logarithm) and `factor` times the median, `count` times "
+    "in `window` steps; or above "
     "`absolute`; or a spike that grew `growth_steps` times in a row by `growth`",
     cause="learning rate too high, or single episodes with an extreme advantage",
     advice="Halve the learning rate and clip gradients at 0.5.",

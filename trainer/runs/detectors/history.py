@@ -7,6 +7,7 @@ for a step that is already there (after a resume) takes back that step and what 
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from trainer.runs.statistics import mean, median, step_noise
@@ -158,5 +159,10 @@ class History:
         return best
 
     def noise(self, name: str) -> float:
-        """Standard deviation of one value around its trend, over the last values."""
-        return step_noise(self.tail(name, NOISE_WINDOW))
+        """Standard deviation of one value around its trend, over the last values: the larger of the robust estimate
+        (which takes a series with many equal values for quiet) and the mean square of the changes (which does not)."""
+        values = self.tail(name, NOISE_WINDOW)
+        if len(values) < 2:
+            return 0.0
+        squares = mean([(after - before) ** 2 for before, after in pairwise(values)])
+        return max(step_noise(values), math.sqrt(squares / 2))

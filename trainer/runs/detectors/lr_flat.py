@@ -37,5 +37,4 @@ DETECTOR = Detector(
     source="finding learning_rate_too_low",
     judge=judge,
     needs=(REWARD, "entropy", "frac_zero_variance"),
-    cooldown_steps=50,
 )

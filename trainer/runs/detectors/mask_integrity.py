@@ -39,9 +39,9 @@ def _share(view: View, model: float) -> Sighting | None:
     return Sighting(Severity.CRITICAL, say, (present(view, "tokens_model_share", bound, share),), "share")
 
 
-def expected_tokens(history: History, window: int) -> tuple[float, float, float] | None:
-    """Sums over the last `window` steps with signal: trained, expected by the share of groups with signal, and the
-    environment's tokens in the same share."""
+def expected_tokens(history: History, window: int, all_groups: bool) -> tuple[float, float, float] | None:
+    """Sums over the last `window` steps with signal: trained, expected by the share of groups that are trained on, and
+    the environment's tokens in the same share."""
     trained = expected = foreign = 0.0
     steps = 0
     for point in reversed(history.points("trained_tokens")):
@@ -49,8 +49,8 @@ def expected_tokens(history: History, window: int) -> tuple[float, float, float]
         environment = history.at("tokens_environment", point.step)
         if flat is None or flat >= 1 or model is None or environment is None:
             continue
-        trained, expected = trained + point.value, expected + (1 - flat) * model
-        foreign += (1 - flat) * environment
+        live = 1.0 if all_groups else 1 - flat
+        trained, expected, foreign = trained + point.value, expected + live * model, foreign + live * environment
         steps += 1
         if steps == window:
             return trained, expected, foreign
@@ -59,7 +59,7 @@ def expected_tokens(history: History, window: int) -> tuple[float, float, float]
 
 def _excess(view: View) -> Sighting | None:
     limits = view.limits("mask_integrity")
-    sums = expected_tokens(view.history, int(limits["window"]))
+    sums = expected_tokens(view.history, int(limits["window"]), view.plan.trains_flat_groups)
     if sums is None or sums[1] <= 0 or sums[2] < MIN_ENVIRONMENT * sums[1]:
         return None
     trained, expected, foreign = sums

@@ -24,6 +24,9 @@ from trainer.runs.detectors.types import (
     View,
 )
 
+NOTES_APART = 5
+"""Cooldowns between two notes (severity info) of the same: a solved task stays solved."""
+
 
 class Monitor:
     """Watches one run."""
@@ -118,6 +121,8 @@ class Monitor:
         step = max(self.history.last_step, *(one.step for one in sighting.evidence), 0)
         name = detector.id if sighting.kind is None else f"{detector.id}:{sighting.kind}"
         cooldown = self.policy.cooldown_steps if detector.cooldown_steps is None else detector.cooldown_steps
+        if sighting.severity is Severity.INFO:
+            cooldown *= NOTES_APART
         told = self._told.get(name)
         if told is not None and step < told[0] + max(1, cooldown) and sighting.severity.rank <= told[1].rank:
             return None

@@ -52,6 +52,18 @@ class MonitorPolicy:
         """A bank's policy in its context, over the shipped one."""
         return cls(_merged(shipped_policy().resolve(resolved.context).values, resolved.values))
 
+    @classmethod
+    def in_force(cls, workspace: Path, context: Mapping[str, Any] | None = None) -> Self:
+        """What the live bank of a workspace says in a context; the shipped policy where there is no bank yet.
+
+        Raises PolicyError that names the file.
+        """
+        try:
+            compiled = CompiledPolicy.load(workspace / "skills" / "compiled" / SKILL / "policy.json")
+        except FileNotFoundError:
+            return cls.shipped(context)
+        return cls.of(compiled.resolve(context))
+
     def with_values(self, **sections: Mapping[str, Any]) -> "MonitorPolicy":
         """A copy with some thresholds changed: `with_values(stall={"seconds": 5})`."""
         return MonitorPolicy(_merged(self.values, sections))

@@ -38,10 +38,11 @@ def judge(view: View) -> Sighting | Skipped | None:
     if moved <= -limits["errors"]:
         say = f"{what}, {abs(moved):.1f} standard errors down."
         return Sighting(Severity.CRITICAL, say, evidence, "falling")
-    gap = rose - (last.mean - first.mean)
+    # rewards before a validation lag behind it while the policy learns fast: the gap must be there and have grown
+    gap = min(rose - (last.mean - first.mean), reward - last.mean)
     if moved < 1.0 and gap >= limits["gap_warn"]:
         severity = Severity.CRITICAL if gap >= limits["gap_critical"] else Severity.WARN
-        return Sighting(severity, f"{what}: the gap grew by {gap:.2f}.", evidence, "gap")
+        return Sighting(severity, f"{what}: {gap:.2f} apart.", evidence, "gap")
     return _opposed(pairs, limits["correlation_evals"], limits["correlation"], moved, what, evidence)
 
 

@@ -40,5 +40,4 @@ DETECTOR = Detector(
     source="catalogue 7",
     judge=judge,
     needs=(REWARD,),
-    cooldown_steps=50,
 )

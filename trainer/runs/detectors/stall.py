@@ -1,5 +1,6 @@
 """A process that lives and does not get on."""
 
+from trainer.runs.detectors.throughput_drop import step_seconds
 from trainer.runs.detectors.types import Detector, Evidence, Occasion, Severity, Sighting, Skipped, View
 from trainer.runs.statistics import median
 
@@ -14,7 +15,7 @@ def judge(view: View) -> Sighting | Skipped | None:
         return None
     if age is None:
         return Skipped("there is no heartbeat yet")
-    durations = history.tail("time_s", RECENT)
+    durations = step_seconds(history, RECENT)
     bound = max(limits["seconds"], limits["factor"] * median(durations) if durations else 0.0)
     if age <= bound:
         return None

@@ -9,15 +9,20 @@ PHASES = "seconds."
 RECENT = 5
 
 
+def seconds_of(history: History, step: int) -> float:
+    """Sum over the phases of a step; 0 where none was measured."""
+    return sum(history.at(name, step) or 0.0 for name in history.names(PHASES))
+
+
+def step_seconds(history: History, count: int) -> list[float]:
+    """Seconds of the last `count` steps that say them."""
+    return [total for total in (seconds_of(history, step) for step in history.steps[-count:]) if total > 0]
+
+
 def tokens_per_second(history: History, count: int) -> list[float]:
     """Tokens that the model wrote per second of a step, of the last `count` steps that say both."""
-    found = []
-    for point in history.points("tokens_model")[-count:]:
-        seconds = [history.at(name, point.step) for name in history.names(PHASES)]
-        total = sum(one for one in seconds if one is not None)
-        if total > 0:
-            found.append(point.value / total)
-    return found
+    pairs = [(point.value, seconds_of(history, point.step)) for point in history.points("tokens_model")[-count:]]
+    return [tokens / seconds for tokens, seconds in pairs if seconds > 0]
 
 
 def judge(view: View) -> Sighting | Skipped | None:
@@ -36,7 +41,7 @@ def judge(view: View) -> Sighting | Skipped | None:
 
 
 def _bottleneck(view: View, window: int) -> Sighting | None:
-    """A phase that takes most of the step now, did not early, and takes longer."""
+    """A phase that takes most of the step now, twice the share of early steps, and longer."""
     limits, history = view.limits("throughput_drop"), view.history
     phases = history.names(PHASES)
     if min(len(history.points(name)) for name in phases) < window + RECENT:
@@ -46,7 +51,7 @@ def _bottleneck(view: View, window: int) -> Sighting | None:
     name = max(now, key=lambda one: now[one])
     share, share_early = now[name] / (sum(now.values()) or 1.0), early[name] / (sum(early.values()) or 1.0)
     bound = limits["phase_share"]
-    if share <= bound or share_early > bound or now[name] <= (1 + limits["phase_growth"]) * early[name]:
+    if share <= bound or 2 * share_early > share or now[name] <= (1 + limits["phase_growth"]) * early[name]:
         return None
     say = (
         f"{name.removeprefix(PHASES)} takes {share:.0%} of a step ({now[name]:.2f} s), {share_early:.0%} early "

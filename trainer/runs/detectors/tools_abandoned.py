@@ -26,12 +26,11 @@ DETECTOR = Detector(
     id="tools_abandoned",
     number=17,
     severity=Severity.WARN,
-    rule="tool-call rate below `after` for `steps` steps after a mean above `before`; info where there never was a call "
-    "and reward is above `unused_reward`",
+    rule="tool-call rate below `after` for `steps` steps after a mean above `before`; info where there never was a "
+    "call and reward is above `unused_reward`",
     cause="a shortcut around the tools, or calls that are no longer understood",
     advice="Read episodes; make the shortcut earn nothing.",
     source="catalogue 17",
     judge=judge,
     needs=("tool_call_rate",),
-    cooldown_steps=20,
 )

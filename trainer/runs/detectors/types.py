@@ -113,12 +113,20 @@ class Plan:
     max_completion_tokens: int | None = None
     max_turns: int | None = None
     num_generations: int | None = None
+    trains_flat_groups: bool = False
+    """Whether episodes of groups without variance are trained on, too (for a KL term)."""
     main_reward: str = "success"
     """Name of the reward component that is the task itself; all others are auxiliary."""
 
     @classmethod
     def of(cls, config: TrainingConfig) -> "Plan":
-        return cls(config.planned_steps, config.max_completion_tokens, config.max_turns, config.num_generations)
+        return cls(
+            planned_steps=config.planned_steps,
+            max_completion_tokens=config.max_completion_tokens,
+            max_turns=config.max_turns,
+            num_generations=config.num_generations,
+            trains_flat_groups=config.beta > 0,
+        )
 
 
 @dataclass(frozen=True)
@@ -166,8 +174,8 @@ class Alert:
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         return {
+            "alert": self.name,
             "detector": self.detector,
-            "kind": self.kind,
             "step": self.step,
             "severity": self.severity.value,
             "say": self.say,
