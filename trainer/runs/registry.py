@@ -5,8 +5,10 @@ import hashlib
 import json
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from trainer.config import TrainingConfig
@@ -59,9 +61,11 @@ def create_run(
     run_id: str | None = None,
     request: str | None = None,
     provenance: dict[str, dict[str, Any]] | None = None,
+    fill: Callable[[Path], None] | None = None,
     **fields: Any,
 ) -> RunDirectory:
-    """A new run in state `queued`. `fields` are further fields of the run document. Raises RunError, WorkspaceError."""
+    """A new run in state `queued`. `fields` are further fields of the run document, `fill(folder)` writes further files
+    before anybody can see it. Raises RunError, WorkspaceError."""
     name = check_id(run_id) if run_id is not None else new_run_id()
     if name == LATEST:
         raise RunError(f"{LATEST!r} means the run created last and cannot be the id of one.")
@@ -76,7 +80,7 @@ def create_run(
         **fields,
     )
     directory = RunDirectory(workspace.runs / name)
-    directory.create(document, config)
+    directory.create(document, config, fill)
     return directory
 
 

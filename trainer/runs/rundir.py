@@ -82,13 +82,17 @@ class RunDirectory:
     def best_folder(self) -> Path:
         return self.path / "best"
 
-    def create(self, document: RunDocument, config: TrainingConfig) -> None:
-        """Writes a new run directory, complete or not at all. Raises RunError where it exists, OSError."""
+    def create(self, document: RunDocument, config: TrainingConfig, fill: Callable[[Path], None] | None = None) -> None:
+        """Writes a new run directory, complete or not at all. Raises RunError where it exists, OSError.
+
+        `fill(folder)` writes what else it shall hold from the start."""
         staging = self.path.parent / f".{self.run_id}.{os.getpid()}.new"
         staging.mkdir(mode=0o700)
         try:
             write_json_atomic(staging / self.config_path.name, config.model_dump(mode="json"))
             write_json_atomic(staging / self.document_path.name, document.model_dump(mode="json"))
+            if fill is not None:
+                fill(staging)
             if self.path.exists():
                 raise RunError(f"run {self.run_id} exists already. Choose another id, or leave it out.")
             os.rename(staging, self.path)

@@ -1,0 +1,39 @@
+"""Episodes on disk: JSON lines with ids, mask, log-probabilities, reward and the conversation for people."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from skill_bank.files import write_text_atomic
+from trainer.rollout.types import Episode
+
+
+def write_episodes(path: Path, step: int, group_size: int, episodes: Sequence[Episode]) -> None:
+    """One line an episode, written at once: the same run writes the same bytes, so no times are in it."""
+    rows = (_episode_line(step, number // group_size, episode) for number, episode in enumerate(episodes))
+    write_text_atomic(path, "".join(f"{json.dumps(row, ensure_ascii=False, default=str)}\n" for row in rows))
+
+
+def _episode_line(step: int, group: int, episode: Episode) -> dict[str, Any]:
+    return {
+        "step": step,
+        "group": group,
+        "generation": episode.request.generation,
+        "task": episode.request.task,
+        "occurrence": episode.request.occurrence,
+        "prompt": episode.request.messages[-1].get("content"),
+        "row": episode.request.row,
+        "messages": episode.messages,
+        "completion_ids": episode.completion_ids,
+        "mask": episode.mask,
+        "logprobs": [round(v, 5) for v in episode.logprobs],
+        "reward": episode.reward,
+        "valid": episode.valid,
+        "stop_reason": episode.stop_reason.value,
+        "turns": episode.turns,
+        "tool_calls": episode.tool_calls,
+        "tool_errors": episode.tool_errors,
+        "parse_errors": episode.parse_errors,
+        "error": episode.error,
+    }

@@ -1,0 +1,297 @@
+"""One run in a worker: load, test, train with validations and checkpoints, keep the best weights, test again."""
+
+import math
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from skill_bank.files import write_json_atomic
+from trainer.config import ConfigError, TrainingConfig
+from trainer.rollout.episode_file import write_episodes
+from trainer.runs import checkpoints
+from trainer.runs.checkpoints import CheckpointState, Validation, best_of
+from trainer.runs.rundir import RunDirectory
+from trainer.runs.types import RunState, Verdict
+
+
+class Stopped(BaseException):
+    """Somebody asked the process to end. Not an Exception: no handler for faults may swallow it."""
+
+
+class Session:
+    """One run, from its start or from its newest checkpoint to its end."""
+
+    def __init__(self, directory: RunDirectory) -> None:
+        self.directory = directory
+        self.config: TrainingConfig = directory.read_config()
+        self.validations: list[Validation] = []
+        self._best_weights: dict[str, Any] | None = None
+        self.stop_reason: str | None = None
+        self.performance: dict[str, float] = {}
+
+    def run(self) -> None:
+        """Trains and evaluates. Raises what went wrong; `finish` turns it into the run's last word."""
+        began = time.perf_counter()
+        self.directory.set_fields(
+            state=RunState.STARTING, started_at=time.time(), planned_steps=self.config.planned_steps
+        )
+        self.directory.beat()
+        self._prepare()
+        self.performance["load"] = time.perf_counter() - began
+        self._train()
+
+    def _prepare(self) -> None:
+        import torch
+        import transformers
+
+        from trainer.envs import registry
+        from trainer.evaluate import Evaluator, limits_of
+        from trainer.models.catalog import resolve_model
+        from trainer.models.load import load
+        from trainer.rollout.engine import RolloutEngine
+        from trainer.tasks import build_tasks
+
+        config = self.config
+        if config.threads is not None:
+            torch.set_num_threads(config.threads)
+        transformers.utils.logging.disable_progress_bar()
+        transformers.set_seed(config.seed)
+        folder = Path(config.folder) if config.folder else self.directory.path
+        folders = (folder,) if config.folder else ()
+        spec = registry.load(config.env, folders)
+        self.tasks = build_tasks(config, spec, folder)
+        self.reward = _reward(config, folders)
+        self.loaded = load(resolve_model(config.model, folder), config.device, config.dtype)
+        if config.lora:
+            from trainer.models.adapters import with_adapters
+
+            self.loaded = with_adapters(self.loaded, config.lora_rank)
+        self.engine = RolloutEngine(
+            self.loaded.model,
+            self.loaded.tokenizer,
+            spec,
+            limits_of(config),
+            seed=config.seed,
+            reward=self.reward,
+            on_turn=self.directory.beat,
+        )
+        self.evaluator = Evaluator(
+            config, self.loaded, spec, self.tasks, reward=self.reward, on_turn=self.directory.beat
+        )
+        self.directory.set_fields(
+            state=RunState.RUNNING,
+            device=str(self.loaded.device),
+            parameters=self.loaded.parameters,
+            data_fingerprint=self.tasks.fingerprint,
+            packages=_packages(),
+        )
+        self.directory.append_event(
+            "started", device=str(self.loaded.device), dtype=str(self.loaded.dtype), threads=torch.get_num_threads()
+        )
+
+    def _train(self) -> None:
+        from trainer.envs.base import Split
+        from trainer.grpo import AgentGRPO
+
+        config = self.config
+        checkpoint = self._go_on_from()
+        if not config.skip_eval_before and "before" not in self.directory.read_document().eval:
+            self._evaluate("before", Split.TEST)
+        if self._asked_to_stop():
+            raise Stopped(self.stop_reason or "user")
+        trainer = AgentGRPO(
+            config,
+            self.loaded,
+            self.tasks,
+            self.engine,
+            self.directory.path,
+            on_episodes=self._record_episodes,
+            on_step=self._record_step,
+            on_event=self.directory.append_event,
+            after_step=self._after_step,
+            on_checkpoint=self._complete_checkpoint,
+        )
+        began = time.perf_counter()
+        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        self.performance["train"] = time.perf_counter() - began
+        self._restore_best()
+        self._save_model()
+        self._evaluate("after", Split.TEST)
+        if self.stop_reason in (None, "target"):  # done: nobody will go on from here
+            shutil.rmtree(self.directory.path / "checkpoints", ignore_errors=True)
+        if self._asked_to_stop() and self.stop_reason != "target":
+            raise Stopped(self.stop_reason or "user")
+
+    # ---- checkpoints
+
+    def _go_on_from(self) -> Path | None:
+        """The checkpoint that lies in the run directory (resume puts it there), with our part of the state restored."""
+        found = checkpoints.complete_checkpoints(self.directory.path / "checkpoints")
+        if not found:
+            return None
+        folder, state = found[0], checkpoints.read_state(found[0])
+        assert state is not None
+        if state.data_fingerprint not in (None, self.tasks.fingerprint):
+            raise ConfigError(
+                f"the problems are not those of the run that wrote {folder.name}: the data file has changed, or the "
+                "environment's generator has. Put them back, or start a new run."
+            )
+        self.validations = list(state.validations)
+        if (folder / checkpoints.BEST_FILE).exists():
+            import torch
+
+            self._best_weights = torch.load(folder / checkpoints.BEST_FILE, weights_only=True)
+        return folder
+
+    def _complete_checkpoint(self, step: int, folder: Path) -> None:
+        """Adds our part of the state to what transformers wrote."""
+        if self._best_weights is not None:
+            import torch
+
+            torch.save(self._best_weights, folder / checkpoints.BEST_FILE)
+        state = CheckpointState(
+            step=step,
+            config_hash=self.directory.read_document().config_hash,
+            data_fingerprint=self.tasks.fingerprint,
+            validations=self.validations,
+        )
+        checkpoints.complete(folder, state)
+        self.directory.append_event("checkpoint", step=step)
+
+    # ---- what TRL's loop calls
+
+    def _check_environment(self, episodes: list[Any]) -> None:
+        """Raises EnvironmentFault where no episode at all is evidence: there is nothing to learn from or to report."""
+        from trainer.envs.base import EnvironmentFault
+
+        if any(episode.valid for episode in episodes):
+            return
+        raise EnvironmentFault(
+            f"environment {self.config.env} failed in every one of {len(episodes)} episodes; the first one said: "
+            f"{episodes[0].error}. Mend the environment (or the reward) and start again."
+        )
+
+    def _record_episodes(self, step: int, episodes: list[Any]) -> None:
+        self._check_environment(episodes)
+        if not self.config.keep_episodes:
+            return
+        path = self.directory.episode_path(step)
+        path.parent.mkdir(exist_ok=True)
+        write_episodes(path, step, self.config.num_generations, episodes)
+
+    def _record_step(self, line: dict[str, Any]) -> None:
+        self.directory.append_metrics(line)
+        self.directory.set_fields(step=line["step"])
+        self.directory.beat()
+
+    def _after_step(self, step: int) -> str | None:
+        """Validation, the target, the STOP file: a reason to end, or None."""
+        if self.config.validate_every and step % self.config.validate_every == 0:
+            self._validate(step)
+        if self._asked_to_stop():
+            return self.stop_reason
+        if self._target_met():
+            self.stop_reason = "target"
+            return self.stop_reason
+        return None
+
+    def _validate(self, step: int) -> None:
+        from trainer.envs.base import Split
+
+        result, _ = self.evaluator.run(Split.VALIDATION)
+        latest = Validation(step=step, result=result)
+        self.validations.append(latest)
+        self.directory.append_event("validation", step=step, eval=result.model_dump(mode="json"))
+        if best_of(self.validations) is latest:
+            self._best_weights = self._trained_weights()
+            evals = {**self.directory.read_document().eval, "validation": result}
+            self.directory.set_fields(eval=evals, best_step=step)
+
+    def _trained_weights(self) -> dict[str, Any]:
+        """A copy of what training changes: all weights, or the adapters'."""
+        parameters = self.loaded.model.named_parameters()
+        return {name: value.detach().clone() for name, value in parameters if value.requires_grad}
+
+    def _target_met(self) -> bool:
+        """The last two validations together lie one standard error above the target; the better of them is kept.
+
+        One lucky validation would stop too early: with n = 64 a model of true success 0.85 shows 0.9 or more in one
+        validation of seven (binomial), and a run makes many.
+        """
+        target, last_two = self.config.target_reward, [one.result for one in self.validations[-2:]]
+        if target is None or len(last_two) < 2:
+            return False
+        n = sum(v.n for v in last_two)
+        mean = sum(v.mean * v.n for v in last_two) / n
+        return mean - math.sqrt(mean * (1 - mean) / n) >= target
+
+    def _asked_to_stop(self) -> bool:
+        reason = self.directory.stop_reason()
+        if reason is not None and self.stop_reason is None:
+            self.stop_reason = reason
+            self.directory.append_event("stop_requested", reason=reason)
+        return reason is not None
+
+    # ---- results
+
+    def _evaluate(self, name: str, split: Any) -> None:
+        result, episodes = self.evaluator.run(split)
+        self._check_environment(episodes)
+        evals = {**self.directory.read_document().eval, name: result}
+        self.directory.set_fields(eval=evals)
+        self.directory.append_event("eval", name=name, eval=result.model_dump(mode="json"))
+        self.performance[f"eval_{name}"] = result.seconds or 0.0
+        write_episodes(self.directory.path / f"eval-{name}.jsonl", 0, 1, episodes)
+
+    def _restore_best(self) -> None:
+        """Goes back to the weights of the best validation, where there was a worse one after it."""
+        best = best_of(self.validations)
+        if self._best_weights is None or best is None or best is self.validations[-1]:
+            return
+        self.loaded.model.load_state_dict(self._best_weights, strict=False)  # tied weights have one name
+        self.directory.append_event("restored", step=best.step)
+
+    def _save_model(self) -> None:
+        from trainer.models.adapters import merged
+
+        temporary = self.directory.path / "model.tmp"
+        shutil.rmtree(temporary, ignore_errors=True)
+        merged(self.loaded.model).save_pretrained(temporary)
+        self.loaded.tokenizer.save_pretrained(temporary)
+        shutil.rmtree(self.directory.model_folder, ignore_errors=True)
+        os.replace(temporary, self.directory.model_folder)
+        self.directory.append_event("model", path="model")
+
+    def conclude(self) -> None:
+        """The last word of a run that ended by itself."""
+        document = self.directory.read_document()
+        target = self.config.target_reward
+        after = document.eval.get("after")
+        if target is None or after is None:
+            verdict = Verdict.NO_GOAL
+        else:
+            verdict = Verdict.GOAL_REACHED if after.mean >= target else Verdict.GOAL_MISSED
+        write_json_atomic(self.directory.path / "perf.json", {k: round(v, 3) for k, v in self.performance.items()})
+        self.directory.append_event("finished", verdict=verdict.value, reason=self.stop_reason or "budget")
+        self.directory.finish(RunState.FINISHED, verdict=verdict, stop_reason=self.stop_reason or "budget")
+
+
+def _reward(config: TrainingConfig, folders: tuple[Path, ...]) -> Any:
+    if config.reward is None:
+        return None
+    from trainer.envs.registry import load_object
+
+    function = load_object(config.reward, folders)
+    if not callable(function):
+        raise ConfigError(
+            f"reward {config.reward} is not a function; it must be function(episode, environment) -> float."
+        )
+    return function
+
+
+def _packages() -> dict[str, str]:
+    from importlib.metadata import version
+
+    return {name: version(name) for name in ("mcp-evo", "torch", "transformers", "trl", "numpy")}
