@@ -1,14 +1,19 @@
 """The wire text of conversations: equal to the published format, and appended exactly as a whole rendering would."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trl
+from template_zoo import FAMILIES
 
 from trainer.envs import registry
 from trainer.envs.base import EnvironmentFault, EnvironmentSpec
 from trainer.experience.block import with_experience
 from trainer.models.load import LoadedModel
+from trainer.models.parsing import Format, ToolCall
+from trainer.models.templates import fallback_template, render, turn_end
 from trainer.rollout.rendering import Renderer, TemplateFault, tool_schemas
 
 
@@ -114,3 +119,187 @@ def test_an_experience_joins_the_last_users_message_and_leaves_the_input_alone()
     assert messages[0]["content"] == "a"
     with pytest.raises(ValueError, match="no user message"):
         with_experience([{"role": "assistant", "content": "b"}], "x")
+
+
+# ---- families of templates
+
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "look_up",
+            "description": "Looks up.",
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "person": {"type": "string", "description": "Who."},
+                    "year": {"type": "integer", "description": "When."},
+                },
+                "required": ["person"],
+            },
+        },
+    }
+]
+CALL = ToolCall("look_up", {"person": "Ada", "year": 1843})
+HERMES_CALL = '<tool_call>\n{"name": "look_up", "arguments": {"person": "Ada", "year": 1843}}\n</tool_call>'
+ASKED = [{"role": "system", "content": "SYSTEM"}, {"role": "user", "content": "QUESTION"}]
+
+
+def renderer_of(family: str) -> Renderer:
+    tokenizer = FAMILIES[family].tokenizer()
+    if tokenizer.chat_template is None:
+        tokenizer.chat_template = fallback_template(tokenizer)
+    return Renderer(tokenizer, TOOLS)
+
+
+def decoded(renderer: Renderer, ids: list[int]) -> str:
+    return str(renderer.tokenizer.decode(ids))
+
+
+@pytest.mark.parametrize(
+    ("family", "form", "native", "call"),
+    [
+        ("qwen3", Format.HERMES, True, HERMES_CALL),
+        ("qwen3_base", Format.HERMES, True, HERMES_CALL),
+        (
+            "qwen35",
+            Format.QWEN_XML,
+            True,
+            "</think>\n\n<tool_call>\n<function=look_up>\n<parameter=person>\nAda\n</parameter>\n<parameter=year>\n1843\n"
+            "</parameter>\n</function>\n</tool_call>",
+        ),
+        ("llama3", Format.LLAMA_JSON, True, '{"name": "look_up", "parameters": {"person": "Ada", "year": 1843}}'),
+        ("smollm2", Format.HERMES, False, HERMES_CALL),
+        ("mistral", Format.HERMES, False, HERMES_CALL),
+        ("gemma", Format.HERMES, False, HERMES_CALL),
+        ("plain_text", Format.HERMES, False, HERMES_CALL),
+        ("base", Format.HERMES, False, 'Action: look_up(person="Ada", year=1843)'),
+    ],
+)
+def test_the_parser_is_the_one_that_reads_the_template(family: str, form: Format, native: bool, call: str) -> None:
+    renderer = renderer_of(family)
+    assert (renderer.parser.format, renderer.parser.native) == (form, native)
+    assert renderer.parse(call).calls == [CALL]
+    assert renderer.parse("QUESTION").attempted is False
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_prompt_holds_system_message_tools_and_question_once(family: str) -> None:
+    renderer = renderer_of(family)
+    text = decoded(renderer, renderer.prompt_ids(ASKED))
+    assert [text.count(part) for part in ("SYSTEM", '"look_up"', "QUESTION")] == [1, 1, 1]
+    assert text.index("SYSTEM") < text.index("QUESTION")
+    without = decoded(renderer, renderer.prompt_ids(ASKED[1:]))
+    assert [without.count(part) for part in ("SYSTEM", '"look_up"', "QUESTION")] == [0, 1, 1]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("results", [["7"], ["7", "x y"], ['a "b"\n\\ <é> \n'], [""], ["", "2", "three"]])
+def test_results_reach_the_model_in_order_and_end_where_it_speaks(family: str, results: list[str]) -> None:
+    renderer = renderer_of(family)
+    text = decoded(renderer, renderer.observation_ids(results))
+    prompt = decoded(renderer, renderer.prompt_ids(ASKED))
+    assert text[-4:] == prompt[-4:]  # both end where the model speaks
+    assert "qzMARKzq" not in text
+    at = 0
+    for result in results:
+        shown = json.dumps(result, ensure_ascii=False) if family == "llama3" else result.strip()
+        assert shown in text[at:]
+        at = text.index(shown, at) + len(shown)
+
+
+@pytest.mark.parametrize("family", ["qwen35", "smollm2", "gemma", "plain_text", "base", "llama3"])
+def test_appending_equals_a_whole_rendering_where_the_template_keeps_the_history(family: str) -> None:
+    renderer = renderer_of(family)
+    following: list[dict[str, Any]] = [{"role": "tool", "name": "look_up", "tool_call_id": "call00000", "content": "7"}]
+    said: dict[str, Any] = {"role": "assistant", "content": "", "tool_calls": [call("look_up", **CALL.arguments)]}
+    if not renderer.parser.native:
+        following = [{"role": "user", "content": "<tool_response>\n7\n</tool_response>"}]
+        said = {"role": "assistant", "content": HERMES_CALL}
+    asked = renderer._adapted(ASKED)
+    tools = TOOLS if renderer.parser.native else None
+    whole = render(renderer.tokenizer, [*asked, said, *following], tools, generate=True)
+    turn = render(renderer.tokenizer, [*asked, said], tools, generate=False)
+    end = turn_end(renderer.tokenizer)
+    mark = "" if end is None else str(renderer.tokenizer.decode([end]))
+    turn = turn[: turn.rindex(mark) + len(mark)] if mark else turn.rstrip("\n")
+    assert turn + decoded(renderer, renderer.observation_ids(["7"])) == whole
+    assert renderer.prefix_preserving
+
+
+def test_a_template_that_drops_earlier_thoughts_is_seen_and_appended_to_all_the_same() -> None:
+    renderer = renderer_of("qwen3")
+    assert not renderer.prefix_preserving
+    assert decoded(renderer, renderer.observation_ids(["7"])) == (
+        "\n<|im_start|>user\n<tool_response>\n7\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+def test_every_end_token_is_known() -> None:
+    def texts(family: str) -> set[str]:
+        renderer = renderer_of(family)
+        return {str(renderer.tokenizer.decode([i])) for i in renderer.end_ids}
+
+    assert texts("qwen3") == {"<|im_end|>"}
+    assert texts("qwen3_base") == {"<|im_end|>", "<|endoftext|>"}  # the template ends otherwise than the tokenizer says
+    assert texts("gemma") == {"<end_of_turn>", "<eos>"}
+    assert texts("plain_text") == {"</s>"}
+
+
+def test_a_turn_that_a_stop_text_ended_is_closed_before_the_result() -> None:
+    renderer = renderer_of("gemma")
+    closed = renderer.observation_ids(["7"])
+    opened = renderer.observation_ids(["7"], closed=False)
+    assert decoded(renderer, opened[:1]) == "<end_of_turn>"
+    assert opened[1:] == closed
+    assert renderer.stops == ("\nObservation:",)
+    assert renderer_of("qwen3").stops == ()
+    assert renderer_of("base").stops == ("\nObservation:", "\nUser:", "\nSystem:")
+
+
+def test_a_base_model_gets_the_built_in_template() -> None:
+    renderer = renderer_of("base")
+    plain = Renderer(renderer.tokenizer, [])
+    assert plain.prompt_text(ASKED) == "System: SYSTEM\n\nUser: QUESTION\n\nAssistant:"
+    assert decoded(renderer, renderer.observation_ids(["7"])) == (
+        "\n\nUser: <tool_response>\n7\n</tool_response>\n\nAssistant:"
+    )
+
+
+def test_a_tokenizer_without_any_end_cannot_be_used() -> None:
+    tokenizer = FAMILIES["base"].tokenizer()
+    tokenizer.eos_token = None
+    with pytest.raises(TemplateFault, match="neither a chat template nor an end token"):
+        fallback_template(tokenizer)
+
+
+def test_the_prompt_does_not_change_from_day_to_day() -> None:
+    renderer = renderer_of("llama3")
+    assert "Today Date: 26 Jul 2024" in renderer.prompt_text(ASKED)
+
+
+def test_a_conversation_that_the_template_refuses_is_named() -> None:
+    renderer = renderer_of("gemma")
+    with pytest.raises(TemplateFault, match=r"cannot render the roles user, user: Roles must alternate"):
+        renderer.prompt_ids([{"role": "user", "content": "a"}, {"role": "user", "content": "b"}])
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "native"),
+    [
+        ("qwen2_5", Format.HERMES, True),
+        ("qwen3", Format.HERMES, True),
+        ("qwen3_5_think", Format.QWEN_XML, True),
+        ("llama3_1", Format.LLAMA_JSON, True),
+        ("llama3_2", Format.LLAMA_JSON, True),
+        ("gemma", Format.HERMES, False),
+        ("deepseekv3", Format.HERMES, False),
+        ("phi3", Format.HERMES, False),
+    ],
+)
+def test_published_templates_are_recognised(name: str, form: Format, native: bool) -> None:
+    tokenizer = FAMILIES["llama3"].tokenizer()
+    tokenizer.chat_template = (Path(trl.__file__).parent / "chat_templates" / f"{name}.jinja").read_text()
+    renderer = Renderer(tokenizer, TOOLS)
+    assert (renderer.parser.format, renderer.parser.native) == (form, native)
+    assert "7" in decoded(renderer, renderer.observation_ids(["7"]))

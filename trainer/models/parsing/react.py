@@ -26,10 +26,8 @@ def parse_react(text: str, tools: Tools = ()) -> ParsedTurn:
     made_up = _OBSERVATION.search(text)
     said = text[: made_up.start()] if made_up else text
     labels = list(_LABEL.finditer(said))
-    sections = [
-        (label[1], said[label.end() : following.start() if following else len(said)].strip())
-        for label, following in zip(labels, [*labels[1:], None], strict=True)
-    ]
+    ends = [label.start() for label in labels[1:]] + [len(said)]
+    sections = [(label[1], said[label.end() : end].strip()) for label, end in zip(labels, ends, strict=False)]
     content = [said[: labels[0].start()] if labels else said]
     calls: list[ToolCall] = []
     errors: list[str] = []
