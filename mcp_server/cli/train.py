@@ -82,6 +82,20 @@ def train(
     if resolved.config.mode == "approve" and not yes:
         _ask()
     directory = start_run(workspace, resolved, launcher=launcher, run_id=name, skill_versions=policy.versions)
+    see_through(state, workspace, directory, launcher, policy, detach=detach, as_json=as_json)
+
+
+def see_through(
+    state: CliState,
+    workspace: Workspace,
+    directory: RunDirectory,
+    launcher: LocalLauncher,
+    policy: PolicyInForce,
+    *,
+    detach: bool,
+    as_json: bool,
+) -> None:
+    """Follows a started run to its end and reports; with `detach` says where to look and returns at once."""
     if detach:
         _print_detached(state, directory, as_json=as_json)
         return
