@@ -11,7 +11,6 @@
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,8 +20,10 @@ from pydantic import ValidationError
 from skill_bank.policy import CompiledPolicy, ResolvedPolicy
 from trainer.config import ConfigError, TrainingConfig
 from trainer.config_errors import explain_validation_error, unknown_field
+from trainer.envs import registry
 from trainer.models.catalog import ModelInfo, ModelKind, default_lora, resolve_model
 from trainer.request import ParsedRequest, Span, parse_request
+from trainer.settings_data import absolute_files, check_task_file
 
 AMOUNT_FIELDS = ("epochs", "max_steps", "max_episodes")
 """Fields that say how long a run is."""
@@ -107,6 +108,7 @@ def resolve(
     _make_paths_absolute(values, provenance, model, base, config_file)
     config = _validate(values, provenance)
     _check_environment(config, provenance)
+    warnings += check_task_file(config, provenance)
     warnings += _range_warnings(config, provenance, resolved_policy)
     if parsed is not None:
         _refuse_near_environments(parsed)
@@ -342,6 +344,11 @@ def _make_paths_absolute(
         values["folder"] = str((beside / Path(str(values.get("folder") or ".")).expanduser()).resolve())
         if not Path(values["folder"]).is_dir():
             raise ConfigError(f"folder {values['folder']} does not exist. It is where your own Python files are.")
+    if isinstance(values.get("env_args"), dict):
+        from_file = provenance["env_args"]["source"] == "config" and config_file is not None
+        values["env_args"] = absolute_files(
+            values["env_args"], config_file.resolve().parent if from_file and config_file is not None else folder
+        )
     data = values.get("data")
     if isinstance(data, str) and data:
         from_file = provenance["data"]["source"] == "config" and config_file is not None
@@ -366,7 +373,7 @@ def _check_environment(config: TrainingConfig, provenance: dict[str, dict[str, A
         if config.env.count(":") != 2 or not all(config.env.split(":")):
             raise ConfigError(f"env {config.env!r} does not name a class of yours; write python:module:Class.")
         return
-    names = sorted({point.name for point in entry_points(group="mcp_evo.environments")})
+    names = registry.names()
     if config.env not in names:
         near = difflib.get_close_matches(config.env, names, n=2)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
@@ -378,7 +385,7 @@ def _check_environment(config: TrainingConfig, provenance: dict[str, dict[str, A
 
 def _refuse_near_environments(parsed: ParsedRequest) -> None:
     """A misspelt environment must not train another one: words that nearly name one are refused, not ignored."""
-    names = sorted({point.name for point in entry_points(group="mcp_evo.environments")})
+    names = registry.names()
     if "env" in parsed.values():
         return
     for span in parsed.unknown:

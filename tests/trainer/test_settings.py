@@ -194,7 +194,7 @@ def test_a_batch_that_nobody_asked_for_fits_a_small_training_set() -> None:
 def test_paths_are_stored_absolute_and_relative_to_where_they_were_written(tmp_path: Path) -> None:
     beside = tmp_path / "project"
     beside.mkdir()
-    (beside / "tasks.jsonl").write_text("{}\n")
+    (beside / "tasks.jsonl").write_text("".join(f'{{"prompt": "q{i}"}}\n' for i in range(5)))
     (beside / "mine").mkdir()
     (beside / "mine" / "config.json").write_text("{}")
     file = beside / "c.yaml"

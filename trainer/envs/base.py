@@ -4,12 +4,14 @@ An environment is one class, built once per episode and then thrown away:
 
 - `reset(**row)` receives the task's row and returns an observation that is appended to the last user message, or None;
 - every other public method with type hints and a Google-style docstring is a tool;
-- `get_reward() -> float` grades the episode when it is over.
+- `get_reward() -> float` grades the episode when it is over; it may be missing where the run names a reward function.
 
 Optional: `finished` (attribute or property; True ends the episode after the current turn), `close()`, `seed(value)`,
-`system_prompt` (class attribute), and the class method `tasks(split, n, seed, difficulty, **env_args)`, which makes
-rows for users who bring no file of their own. A row has a `prompt` (text or chat messages); its other keys go to
-`reset`. The three splits must be disjoint; the shipped environments draw the split of a problem from a hash of it.
+the class attributes `system_prompt`, `tool_timeouts` (tool name → seconds) and `call_timeout_s` (seconds, all tools),
+and the class method `tasks(split, n, seed, difficulty, **env_args)`, which makes rows for users who bring no file of
+their own. A row has a `prompt` (text or chat messages); its other keys go to `reset`, and the prompt too where `reset`
+has an argument of that name. The three splits must be disjoint; the shipped environments draw the split of a problem
+from a hash of it. Methods may be `async` (`adapters`), and OpenEnv clients are played as they are (`openenv`).
 
 A bad episode is data, not a crash: whatever an environment raises is recorded on that episode and nowhere else.
 """
@@ -17,15 +19,18 @@ A bad episode is data, not a crash: whatever an environment raises is recorded o
 import hashlib
 import inspect
 import random
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
+from trainer.datafiles import Row
+
 NOT_TOOLS = frozenset({"reset", "get_reward", "close", "seed", "finished", "tasks"})
 """Public members of an environment class that the model must not see as tools."""
 
-Row = dict[str, Any]
+MAX_CALL_TIMEOUT_S = 3600.0
+"""The longest time one call may be given: `tool_timeout_s` of a configuration has the same bound."""
 
 
 class Split(StrEnum):
@@ -60,7 +65,12 @@ class EnvironmentSpec:
     system_prompt: str | None = None
     tasks: Callable[..., list[Row]] | None = None
     """tasks(split, n, seed, difficulty, **env_args) -> rows, where the class makes its own."""
-    extra: dict[str, Any] = field(default_factory=dict)
+    timeouts: Mapping[str, float] = field(default_factory=dict)
+    """Seconds that a call of these tools may take, instead of the run's `tool_timeout_s`."""
+    grades: bool = True
+    """Whether the class has `get_reward`."""
+    takes_prompt: bool = False
+    """Whether `reset` has an argument `prompt`."""
 
     @classmethod
     def of(cls, name: str, environment: type) -> "EnvironmentSpec":
@@ -68,12 +78,11 @@ class EnvironmentSpec:
         if not isinstance(environment, type):
             raise EnvironmentFault(f"{name}: {environment!r} is not a class; name a class with reset and get_reward.")
         members = dict(inspect.getmembers(environment, predicate=inspect.isfunction))
-        for needed in ("reset", "get_reward"):
-            if needed not in members:
-                raise EnvironmentFault(
-                    f"environment {name}: class {environment.__name__} has no method `{needed}`. An environment needs "
-                    "reset(**row), get_reward() -> float and at least one public method with a docstring as a tool."
-                )
+        if "reset" not in members:
+            raise EnvironmentFault(
+                f"environment {name}: class {environment.__name__} has no method `reset`. An environment needs "
+                "reset(**row), get_reward() -> float and at least one public method with a docstring as a tool."
+            )
         tools = tuple(sorted(m for m in members if not m.startswith("_") and m not in NOT_TOOLS))
         if not tools:
             raise EnvironmentFault(
@@ -91,7 +100,43 @@ class EnvironmentSpec:
             tools=tools,
             system_prompt=inspect.getattr_static(environment, "system_prompt", None),
             tasks=dict(inspect.getmembers(environment, inspect.ismethod)).get("tasks"),
+            timeouts=_timeouts(name, environment, tools),
+            grades="get_reward" in members,
+            takes_prompt="prompt" in inspect.signature(members["reset"]).parameters,
         )
+
+    def check_graded(self) -> None:
+        """Raises EnvironmentFault where nothing grades an episode: no `get_reward`, and the caller has no reward."""
+        if not self.grades:
+            raise EnvironmentFault(
+                f"environment {self.name}: the class has no method `get_reward`, and the run names no reward function. "
+                "Add get_reward(self) -> float, or set reward=python:module:function."
+            )
+
+    def reset_arguments(self, messages: list[dict[str, Any]], row: Row) -> Row:
+        """What `reset` is called with."""
+        return {"prompt": messages, **row} if self.takes_prompt else row
+
+
+def _timeouts(name: str, environment: type, tools: tuple[str, ...]) -> dict[str, float]:
+    """Seconds by tool, of the class attributes `call_timeout_s` and `tool_timeouts`. Raises EnvironmentFault."""
+    general = inspect.getattr_static(environment, "call_timeout_s", None)
+    own = inspect.getattr_static(environment, "tool_timeouts", {})
+    if not isinstance(own, Mapping):
+        raise EnvironmentFault(f"environment {name}: tool_timeouts must be a mapping of tool name to seconds.")
+    unknown = sorted(set(own) - set(tools))
+    if unknown:
+        raise EnvironmentFault(
+            f"environment {name}: tool_timeouts names {unknown[0]!r}, which is no tool. Tools: {', '.join(tools)}."
+        )
+    timeouts = ({} if general is None else dict.fromkeys(tools, general)) | dict(own)
+    for tool, seconds in timeouts.items():
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= MAX_CALL_TIMEOUT_S:
+            raise EnvironmentFault(
+                f"environment {name}: the time-out of {tool} is {seconds!r}; it must be a number of seconds above 0 "
+                f"and at most {MAX_CALL_TIMEOUT_S:g}."
+            )
+    return {tool: float(seconds) for tool, seconds in timeouts.items()}
 
 
 SPLIT_SHARES = {Split.TRAIN: 0.6, Split.VALIDATION: 0.2, Split.TEST: 0.2}

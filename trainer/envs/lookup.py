@@ -63,7 +63,7 @@ class Lookup:
     def reset(self, answer: str = "", register: int = 0, **_: Any) -> None:
         """Takes the expected answer and the seed of the facts."""
         self._facts = facts_of(random.Random(f"register/{register}"))
-        self._expected, self._reward, self.finished = answer, 0.0, False
+        self._expected, self._reward, self.finished = str(answer), 0.0, False
 
     def finish(self, answer: str) -> str:
         """

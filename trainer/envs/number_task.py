@@ -15,9 +15,9 @@ class NumberTask:
         self._reward = 0.0
         self.finished = False
 
-    def reset(self, answer: str = "", **_: Any) -> None:
-        """Takes the expected answer."""
-        self._expected, self._reward, self.finished = answer, 0.0, False
+    def reset(self, answer: str | float = "", **_: Any) -> None:
+        """Takes the expected answer, as text or as the number that a data file holds."""
+        self._expected, self._reward, self.finished = str(answer), 0.0, False
 
     def calculate(self, expression: str) -> str:
         """
@@ -35,9 +35,12 @@ class NumberTask:
         Args:
             answer: The final number.
         """
-        self._reward = float(same_number(str(answer), self._expected))
+        self._reward = float(self._is_right(str(answer)))
         self.finished = True
         return "done"
+
+    def _is_right(self, answer: str) -> bool:
+        return same_number(answer, self._expected)
 
     def get_reward(self) -> float:
         """1 for the right answer, else 0."""

@@ -1,30 +1,71 @@
-"""Environments by name: entry points of the group `mcp_evo.environments`, and `python:module:Class` for your own."""
+"""Environments by name: entry points of the group `mcp_evo.environments`, and `python:module:Class` for your own.
+
+A package whose metadata or module is broken is named when its environment is asked for, and hurts no other.
+"""
 
 import difflib
 import importlib
+import inspect
 import sys
-from importlib.metadata import entry_points
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.metadata import EntryPoint, distributions, entry_points
 from pathlib import Path
+from typing import Any
 
+from trainer.envs import adapters, openenv
 from trainer.envs.base import EnvironmentFault, EnvironmentSpec
 
 GROUP = "mcp_evo.environments"
 
 
+_MALFORMED = (OSError, TypeError, ValueError, KeyError, AttributeError)
+"""What `importlib.metadata` raises on files it cannot parse."""
+
+
+def _registered() -> list[EntryPoint]:
+    """The entry points of the group.
+
+    `entry_points` fails as a whole where one installed package has a malformed `entry_points.txt`; then distribution
+    by distribution, which is ten times slower. Of two installations of one distribution the first on the path counts,
+    as it does for an import.
+    """
+    try:
+        return list(entry_points(group=GROUP))
+    except _MALFORMED:
+        found: dict[str, list[EntryPoint]] = {}
+        for distribution in distributions():
+            try:
+                found.setdefault(distribution.name, list(distribution.entry_points.select(group=GROUP)))
+            except _MALFORMED:
+                continue
+        return [point for points in found.values() for point in points]
+
+
+def _points() -> dict[str, dict[str, EntryPoint]]:
+    """Environment name → {distribution: its entry point}."""
+    found: dict[str, dict[str, EntryPoint]] = {}
+    for point in _registered():
+        who = point.dist.name if point.dist is not None else "an unnamed package"
+        found.setdefault(point.name, {})[who] = point
+    return found
+
+
 def names() -> list[str]:
     """The registered names."""
-    return sorted({point.name for point in entry_points(group=GROUP)})
+    return sorted(_points())
 
 
-def load(name: str, folders: tuple[Path, ...] = ()) -> EnvironmentSpec:
+def load(name: str, folders: tuple[Path, ...] = (), env_args: Mapping[str, Any] | None = None) -> EnvironmentSpec:
     """The environment called `name`.
 
-    `folders` are appended to `sys.path`, never prepended, so that a user's `trainer.py` cannot hide ours.
-    Raises EnvironmentFault that lists what is allowed.
+    `folders` are appended to `sys.path`, never prepended, so that a user's `trainer.py` cannot hide ours. `env_args`
+    reach an OpenEnv client's constructor (`base_url`); other classes get them in `tasks`. Raises EnvironmentFault that
+    lists what is allowed.
     """
     if name.startswith("python:"):
-        return EnvironmentSpec.of(name, _own_class(name, folders))
-    points = {point.name: point for point in entry_points(group=GROUP)}
+        return spec_of(name, load_object(name, folders), env_args or {})
+    points = _points()
     if name not in points:
         near = difflib.get_close_matches(name, points, n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
@@ -32,7 +73,35 @@ def load(name: str, folders: tuple[Path, ...] = ()) -> EnvironmentSpec:
             f"unknown environment {name!r}. Allowed: {', '.join(sorted(points))}, or python:module:Class for your own."
             f"{hint}"
         )
-    return EnvironmentSpec.of(name, points[name].load())
+    return spec_of(name, _load_point(name, points[name]), env_args or {})
+
+
+def _load_point(name: str, points: dict[str, EntryPoint]) -> Any:
+    if len({point.value for point in points.values()}) > 1:
+        who = ", ".join(f"{distribution} ({point.value})" for distribution, point in sorted(points.items()))
+        raise EnvironmentFault(
+            f"environment {name} is registered by several packages: {who}. Uninstall one, or name the class: "
+            "env=python:module:Class."
+        )
+    distribution, point = next(iter(points.items()))
+    try:
+        return point.load()
+    except Exception as error:  # a package may raise anything while it is imported
+        raise EnvironmentFault(
+            f"environment {name} of the package {distribution} cannot be loaded ({point.value}): "
+            f"{type(error).__name__}: {error}. Mend or uninstall {distribution}."
+        ) from error
+
+
+def spec_of(name: str, thing: Any, env_args: Mapping[str, Any]) -> EnvironmentSpec:
+    """The environment that a class, or a function that builds one, stands for. Raises EnvironmentFault."""
+    environment, factory = (thing, thing) if isinstance(thing, type) else adapters.from_factory(name, thing)
+    if openenv.is_openenv(environment):
+        return openenv.spec_of(name, environment, factory, env_args)
+    if environment is factory and not adapters.needs_facade(environment):
+        return EnvironmentSpec.of(name, environment)
+    facade = EnvironmentSpec.of(name, adapters.facade_of(environment, factory))
+    return replace(facade, tasks=dict(inspect.getmembers(environment, inspect.ismethod)).get("tasks"))
 
 
 def load_object(reference: str, folders: tuple[Path, ...] = ()) -> object:
@@ -55,11 +124,4 @@ def load_object(reference: str, folders: tuple[Path, ...] = ()) -> object:
     if parts[2] not in vars(module):
         raise EnvironmentFault(f"{reference}: module {parts[1]} ({module.__file__}) has no {parts[2]}.")
     found: object = vars(module)[parts[2]]
-    return found
-
-
-def _own_class(name: str, folders: tuple[Path, ...]) -> type:
-    found = load_object(name, folders)
-    if not isinstance(found, type):
-        raise EnvironmentFault(f"{name} is not a class.")
     return found

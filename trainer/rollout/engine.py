@@ -17,6 +17,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainer.envs.base import EnvironmentSpec
+from trainer.envs.rewards import EpisodeReward, episode_reward
 from trainer.models.adapters import unwrapped
 from trainer.models.parsing import ParsedTurn
 from trainer.rollout.backends import Backend, backend_for
@@ -27,9 +28,6 @@ from trainer.rollout.types import Episode, EpisodeRequest, Limits, StopReason
 
 SHRINK_AT = 0.75
 """The batch is shrunk when at most this share of its rows is alive: shrinking copies the cache."""
-
-EpisodeReward = Callable[[Episode, Any], float]
-"""reward(episode, environment) instead of the environment's own."""
 
 
 @dataclass
@@ -72,7 +70,7 @@ class RolloutEngine:
         limits: Limits,
         *,
         seed: int,
-        reward: EpisodeReward | None = None,
+        reward: Callable[..., Any] | None = None,
         on_turn: Callable[[], None] | None = None,
         parse: Callable[[str], ParsedTurn] | None = None,
         max_rows: int = 256,
@@ -80,7 +78,8 @@ class RolloutEngine:
         """`on_turn` is called at least once a turn (heartbeat). `max_rows`: larger requests are played in parts.
         `parse` instead of the parser that the chat template calls for."""
         self.model, self.tokenizer, self.spec, self.limits = unwrapped(model), tokenizer, spec, limits
-        self.seed, self.reward, self.on_turn, self.max_rows = seed, reward, on_turn, max_rows
+        self.seed, self.on_turn, self.max_rows = seed, on_turn, max_rows
+        self.reward: EpisodeReward = episode_reward(reward, spec)
         self.renderer = Renderer(tokenizer, tool_schemas(spec))
         self.parse = parse or self.renderer.parse
         self.ends = end_ids(self.model, tokenizer) | self.renderer.end_ids
@@ -88,7 +87,7 @@ class RolloutEngine:
         # a token is at least one byte, so a stop text lies within that many tokens
         self._stop_tokens = max((len(stop.encode()) for stop in self.stops), default=0)
         self.clock = Clock()
-        self._tools = ToolRunner(limits.tool_timeout_s)
+        self._tools = ToolRunner(limits.tool_timeout_s, spec.timeouts)
 
     def run(self, requests: list[EpisodeRequest], temperature: float) -> list[Episode]:
         """Plays the requests; leaves the model in the mode it was in. The order of the result is the requests'."""
@@ -126,7 +125,7 @@ class RolloutEngine:
             environment = self.spec.factory()
             if "seed" in dir(environment):
                 environment.seed(self.seed + request.task)
-            observation = environment.reset(**request.row)
+            observation = environment.reset(**self.spec.reset_arguments(request.messages, request.row))
             if observation:
                 last = messages[-1]
                 messages[-1] = dict(last, content=f"{last['content']}\n\n{observation}")
@@ -263,8 +262,8 @@ class RolloutEngine:
                 continue
             try:
                 text, good = self._tools.call(row.environment, self.spec.tools, call)
-            except ToolTimeout:
-                episode.error = f"{call.name}: no answer within {self.limits.tool_timeout_s:g} s"
+            except ToolTimeout as timeout:
+                episode.error = f"{call.name}: {timeout}"
                 self._stop(row, StopReason.TOOL_TIMEOUT)
                 return answers
             unknown |= call.name not in self.spec.tools
@@ -310,10 +309,7 @@ class RolloutEngine:
         began = time.perf_counter()
         if episode.valid:
             try:
-                if self.reward is None:
-                    reward = float(row.environment.get_reward())
-                else:
-                    reward = float(self.reward(episode, row.environment))
+                reward = self.reward(episode, row.environment)
                 if math.isfinite(reward):
                     episode.reward = reward
                 else:

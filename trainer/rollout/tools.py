@@ -3,14 +3,14 @@
 import json
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from trainer.models.parsing import ToolCall
 
 
 class ToolTimeout(Exception):
-    """A tool did not answer in time."""
+    """A tool did not answer in time; the text says within which."""
 
 
 class _Worker:
@@ -36,7 +36,7 @@ class _Worker:
         try:
             good, value = answer.get(timeout=timeout_s)
         except queue.Empty:
-            raise ToolTimeout from None
+            raise ToolTimeout(f"no answer within {timeout_s:g} s") from None
         if good:
             return value
         raise value
@@ -45,8 +45,9 @@ class _Worker:
 class ToolRunner:
     """Runs the calls of one engine. Not thread safe."""
 
-    def __init__(self, timeout_s: float) -> None:
-        self.timeout_s = timeout_s
+    def __init__(self, timeout_s: float, timeouts: Mapping[str, float] | None = None) -> None:
+        """`timeouts`: seconds for single tools, instead of `timeout_s`."""
+        self.timeout_s, self.timeouts = timeout_s, timeouts or {}
         self._worker = _Worker()
 
     def call(self, environment: Any, allowed: tuple[str, ...], call: ToolCall) -> tuple[str, bool]:
@@ -55,7 +56,7 @@ class ToolRunner:
             return f"Error: unknown tool {call.name}; allowed: {', '.join(allowed)}", False
         method = getattr(environment, call.name)
         try:
-            result = self._worker.run(lambda: method(**call.arguments), self.timeout_s)
+            result = self._worker.run(lambda: method(**call.arguments), self.timeouts.get(call.name, self.timeout_s))
         except ToolTimeout:
             self._worker = _Worker()
             raise

@@ -1,0 +1,42 @@
+"""What a configuration says about files of tasks, checked where it is resolved: a mistake costs no worker start."""
+
+from pathlib import Path
+from typing import Any
+
+from trainer.config import ConfigError, TrainingConfig
+from trainer.datafiles import DataFault, check_data
+
+
+def absolute_files(env_args: dict[str, Any], base: Path) -> dict[str, Any]:
+    """`env_args` with its files as absolute paths, since the worker runs in another folder.
+
+    A file is a text under the key `file` or a key that ends in `_file`; relative ones are relative to `base`. Raises
+    ConfigError for one that does not exist.
+    """
+    files = {
+        key: base / Path(value).expanduser()
+        for key, value in env_args.items()
+        if (key == "file" or key.endswith("_file")) and isinstance(value, str) and value
+    }
+    for key, path in files.items():
+        if not path.is_file():
+            raise ConfigError(f"env_args.{key} {env_args[key]!r}: there is no file {path}.")
+    return {**env_args, **{key: str(path.resolve()) for key, path in files.items()}}
+
+
+def check_task_file(config: TrainingConfig, provenance: dict[str, dict[str, Any]]) -> list[str]:
+    """Reads the task file as the worker will; returns warnings. Raises ConfigError for a file that cannot be used."""
+    if config.data is None:
+        return []
+    try:
+        held = check_data(Path(config.data), config.columns, config.seed)
+    except DataFault as fault:
+        raise ConfigError(str(fault)) from fault
+    counted = config.epochs is not None or provenance["problems"]["source"] not in ("default", "policy")
+    if held.complete and counted and held.train < config.problems:
+        return [
+            f"{Path(config.data).name} holds {held.problems} different problems, {held.train} of them for training, "
+            f"and problems is {config.problems}: all are used, but epochs count {config.problems} problems. "
+            f"Set problems={held.train} to count what there is"
+        ]
+    return []
