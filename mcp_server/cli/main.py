@@ -35,6 +35,7 @@ class Command:
 COMMANDS: dict[str, Command] = {
     "init": Command("mcp_server.cli.init"),
     "train": Command("mcp_server.cli.train"),
+    "evaluate": Command("mcp_server.cli.evaluate"),
     "runs": Command("mcp_server.cli.runs"),
     "evolve": Command("mcp_server.cli.evolve"),
     "explain": Command("mcp_server.cli.explain"),
