@@ -34,7 +34,8 @@ QWEN3 = """\
 
 QWEN35 = (
     QWEN3.replace(
-        """{{- '<tool_call>\\n{"name": "' + c.function.name + '", "arguments": ' + (c.function.arguments | tojson) + '}' }}""",
+        """{{- '<tool_call>\\n{"name": "' + c.function.name + '", """
+        """"arguments": ' + (c.function.arguments | tojson) + '}' }}""",
         """{{- '<tool_call>\\n<function=' + c.function.name + '>\\n' }}
 {%- for k, v in c.function.arguments.items() %}{{ '<parameter=' + k + '>\\n' }}
 {{- v | string if v is string or v is number else v | tojson }}{{ '\\n</parameter>\\n' }}{% endfor %}
@@ -67,8 +68,9 @@ LLAMA3 = """\
 {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' if add_generation_prompt }}"""
 
 SMOLLM2 = """\
-{% for m in messages %}{% if loop.first and m.role != 'system' %}{{ '<|im_start|>system\\nYou are a helper.<|im_end|>\\n' }}
-{%- endif %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}
+{% for m in messages %}{% if loop.first and m.role != 'system' %}
+{{- '<|im_start|>system\\nYou are a helper.<|im_end|>\\n' }}{%- endif %}
+{{- '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
 
 MISTRAL = """\
@@ -79,7 +81,8 @@ MISTRAL = """\
 {%- for m in turns %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}
 {%- for m in turns %}
 {%- if m.role == 'user' %}
-{%- if loop.index0 == ns.last and tools %}{{ '[AVAILABLE_TOOLS] ' + (tools | tojson) + '[/AVAILABLE_TOOLS]' }}{% endif %}
+{%- if loop.index0 == ns.last and tools %}
+{{- '[AVAILABLE_TOOLS] ' + (tools | tojson) + '[/AVAILABLE_TOOLS]' }}{% endif %}
 {{- '[INST] ' + (system + '\\n\\n' if system and loop.index0 == ns.last else '') + m.content + '[/INST]' }}
 {%- elif m.role == 'tool' %}
 {%- if m.tool_call_id | length != 9 %}{{ raise_exception('ids have nine characters') }}{% endif %}

@@ -5,7 +5,13 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-EXAMPLE = '<tool_call>\n{"name": "the function", "arguments": {"its": "arguments"}}\n</tool_call>'
+from trainer.models.parsing.types import ToolCall
+
+
+def hermes_text(call: ToolCall) -> str:
+    """A call as the description asks for it."""
+    document = {"name": call.name, "arguments": call.arguments}
+    return f"<tool_call>\n{json.dumps(document, ensure_ascii=False)}\n</tool_call>"
 
 
 def describe_tools(tools: Sequence[dict[str, Any]]) -> str:
@@ -14,7 +20,7 @@ def describe_tools(tools: Sequence[dict[str, Any]]) -> str:
         "You can call these functions:",
         *(json.dumps(tool["function"], ensure_ascii=False) for tool in tools),
         "To call one, answer with only",
-        EXAMPLE,
+        hermes_text(ToolCall("the function", {"its": "arguments"})),
         "Its result comes in the next message.",
     ]
     return "\n".join(lines)
