@@ -36,6 +36,7 @@ COMMANDS: dict[str, Command] = {
     "init": Command("mcp_server.cli.init"),
     "train": Command("mcp_server.cli.train"),
     "evaluate": Command("mcp_server.cli.evaluate"),
+    "chat": Command("mcp_server.cli.chat"),
     "runs": Command("mcp_server.cli.runs"),
     "evolve": Command("mcp_server.cli.evolve"),
     "explain": Command("mcp_server.cli.explain"),
