@@ -192,6 +192,8 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
             raw = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
             if number == 1 and raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
                 raise DataFault(f"{path} is UTF-16, not UTF-8. {_save_as_utf8(path, 'UTF-16')}")
+            if b"\x00" in raw:
+                raise DataFault(f"{path}:{number}: a NUL byte: this is no text file.")
             try:
                 yield number, raw.decode("utf-8")
             except UnicodeDecodeError as error:

@@ -37,7 +37,8 @@ def open_world(config: TrainingConfig, beside: Path) -> World:
     """
     folder = Path(config.folder) if config.folder else beside
     folders = (folder,) if config.folder else ()
-    return World(registry.load(config.env, folders), _reward(config, folders), folder)
+    spec = registry.load(config.env, folders, config.env_args)
+    return World(spec, _reward(config, folders), folder)
 
 
 def _reward(config: TrainingConfig, folders: tuple[Path, ...]) -> Grader | None:

@@ -76,10 +76,14 @@ class Script:
 
 @pytest.fixture
 def scripted(tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., tuple[list, Script]]]:
-    """scripted(turns per row, environment name or spec, limits) → (episodes, script)."""
+    """scripted(turns per row, environment name or spec, limits, reward function) → (episodes, script)."""
 
     def run(
-        turns: list[list[str]], spec: EnvironmentSpec | str = "calculator", limits: Limits | None = None, **row: object
+        turns: list[list[str]],
+        spec: EnvironmentSpec | str = "calculator",
+        limits: Limits | None = None,
+        reward: Callable[..., object] | None = None,
+        **row: object,
     ) -> tuple[list, Script]:
         found = registry.load(spec) if isinstance(spec, str) else spec
         script = Script(tiny, turns)
@@ -94,7 +98,7 @@ def scripted(tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cal
         monkeypatch.setattr(RolloutEngine, "_begin", begin)
         monkeypatch.setattr(engine_module, "backend_for", lambda model: script)
         script.episodes = lambda: living
-        player = RolloutEngine(tiny.model, tiny.tokenizer, found, limits or Limits(), seed=1)
+        player = RolloutEngine(tiny.model, tiny.tokenizer, found, limits or Limits(), seed=1, reward=reward)
         message = [{"role": "user", "content": "What is 2 + 3?"}]
         requests = [EpisodeRequest(message, dict({"answer": "5"}, **row), 0, 0, g) for g in range(len(turns))]
         return player.run(requests, 1.0), script

@@ -99,19 +99,22 @@ def _forwarded(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+_WANTED = "Name a class with reset and get_reward, or a function without arguments that builds an environment."
+
+
 def from_factory(name: str, factory: Callable[[], Any]) -> tuple[type, Callable[[], Any]]:
     """(class of what a factory builds, the factory). Builds one and closes it. Raises EnvironmentFault."""
+    if not callable(factory):
+        raise EnvironmentFault(f"{name} is not a class but {type(factory).__name__}. {_WANTED}")
     try:
         built = factory()
     except Exception as error:  # whatever the user's code raises
         raise EnvironmentFault(
-            f"{name}: calling it without arguments failed: {type(error).__name__}: {error}. Name a class, or a "
-            "function without arguments that builds an environment."
+            f"{name}: calling it without arguments failed: {type(error).__name__}: {error}. {_WANTED}"
         ) from error
     if built is None or isinstance(built, str | int | float | dict | list | tuple):
         raise EnvironmentFault(
-            f"{name} is not a class, and calling it gives {type(built).__name__}, not an environment. Name a class "
-            "with reset and get_reward, or a function that builds one."
+            f"{name} is not a class, and calling it gives {type(built).__name__}, not an environment. {_WANTED}"
         )
     if "close" in dir(built):
         settle(built.close())

@@ -325,9 +325,9 @@ def _constructor(
     missing = [
         key
         for key, parameter in parameters.items()
-        if parameter.default is inspect.Parameter.empty
+        if key not in given
         and parameter.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-        and key not in given
+        and (parameter.default is inspect.Parameter.empty or (key == "base_url" and parameter.default is None))
     ]
     if missing:
         example = "=http://localhost:8000" if missing[0] == "base_url" else "=…"

@@ -1,0 +1,1 @@
+from openenv.core.env_client import EnvClient as EnvClient
