@@ -112,8 +112,8 @@ def without_titles(schema: Any) -> Any:
     for key, value in schema.items():
         if key == "title" and isinstance(value, str):
             continue
-        if key == "default" and value is None:
-            continue
+        if (key == "default" and value is None) or (key == "additionalProperties" and value is True):
+            continue  # what holds anyhow
         if key in ("properties", "$defs") and isinstance(value, dict):
             kept[key] = {name: without_titles(one) for name, one in value.items()}
         elif key == "anyOf" and isinstance(value, list):
@@ -124,20 +124,17 @@ def without_titles(schema: Any) -> Any:
 
 
 def shallow(schema: dict[str, Any]) -> dict[str, Any]:
-    """An output schema's first level: what an answer always holds, and what its name does not explain.
+    """An output schema's first level: the names of what an answer always holds, and what its name does not explain.
 
     Everything is checked when an answer is made; in the list of tools the rest would cost every session kilobytes.
     """
-    required = schema.get("required", [])
-    properties = {}
-    for name, one in without_titles(schema).get("properties", {}).items():
-        if name not in required and "description" not in one:
-            continue
-        kind = "object" if "$ref" in one else one.get("type")
-        properties[name] = {} if kind is None else {"type": kind}
-        if "description" in one:
-            properties[name]["description"] = one["description"]
-    return {"type": "object", "properties": properties, "required": required}
+    described = {
+        name: {"description": one["description"]}
+        for name, one in without_titles(schema).get("properties", {}).items()
+        if "description" in one
+    }
+    properties = {"properties": described} if described else {}
+    return {"type": "object", **properties, "required": schema.get("required", [])}
 
 
 def _without_null(options: list[Any]) -> dict[str, Any]:

@@ -51,35 +51,34 @@ class MonitorAnswer(Answer):
 
     run_id: str
     state: str
-    step: int = Field(description="Pass it as since_step next time.")
+    step: int = Field(description="The next since_step.")
     planned_steps: int | None = None
     steps: list[Step]
-    omitted: int = Field(0, description="New steps left out of `steps`, evenly.")
+    omitted: int = Field(0, description="New steps not in `steps`.")
     alerts: list[Alert]
-    waiting_for: list[str] = Field(default_factory=list, description="Runs that a queued one waits for.")
+    waiting_for: list[str] = Field(default_factory=list)
+    """Runs that a queued one waits for."""
     seconds_per_step: float | None = None
-    seconds_left: float | None = Field(None, description="To its last step, at most.")
-    check_again_s: int | None = Field(None, description="Worth calling again after this time; absent: it is over.")
+    seconds_left: float | None = Field(None, description="At most.")
+    check_again_s: int | None = Field(None, description="Absent: it is over.")
     verdict: str | None = None
     stop_reason: str | None = None
     failure: Trouble | None = None
     before: Evaluation | None = None
     validation: Evaluation | None = None
     after: Evaluation | None = None
-    folder: str | None = Field(None, description="Where its files are, once it is over.")
+    folder: str | None = None
+    """Where its files are, once it is over."""
 
 
 async def monitor_run(
     ctx: EvoContext,
     run_id: RunId = None,
-    since_step: Annotated[int, Field(ge=0, description="Last step you know; only later ones come.")] = 0,
-    wait_s: Annotated[
-        float, Field(ge=0, le=MAX_WAIT_S, description="Wait so long for news: its first step, an alert, its end.")
-    ] = 30,
+    since_step: Annotated[int, Field(ge=0, description="Only later steps come.")] = 0,
+    wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S, description="Wait for news: first step, alert, end.")] = 30,
 ) -> Annotated[CallToolResult, MonitorAnswer]:
-    """Use after start_training, again and again until the run is over. Waits for news (at most 45 s) and answers with
-    the steps since since_step, alerts with their numbers, and check_again_s. A run that is over answers at once, with
-    verdict and test success before and after. Ending the call does not touch the run."""
+    """Use after start_training, again and again until the run is over: steps since since_step, alerts with numbers,
+    check_again_s; at the end verdict and test success before and after. Ending the call does not touch the run."""
     from mcp_server.watching import look
 
     state = state_of(ctx)
@@ -210,13 +209,13 @@ class AnalysisAnswer(Answer):
     before: Evaluation | None = None
     after: Evaluation | None = None
     findings: list[FindingView]
-    report: str = Field(description="Markdown file with everything.")
+    report: str = Field(description="Markdown file.")
 
 
 async def analyze_run(ctx: EvoContext, run_id: RunId = None) -> Annotated[CallToolResult, AnalysisAnswer]:
-    """Use when a run is over (or to ask why one does not improve). Answers with test success before and after, and
-    with findings: what held the run back, the numbers, split, n and steps behind it, and the lever that would mend it.
-    A finding with a lever can be handed to propose_patch by its id."""
+    """Use when a run is over, or to ask why one does not improve: test success before and after, and findings, each
+    with what held the run back, its numbers and steps, and the lever that would mend it. Hand a finding with a lever to
+    propose_patch by its id."""
     from mcp_server.watching import analyse
 
     document, report, path = await anyio.to_thread.run_sync(analyse, state_of(ctx), run_id)

@@ -34,34 +34,33 @@ class PatchAnswer(Answer):
     patch_id: str
     skill: str
     section: str
-    kind: str = Field(description="policy: tried in pairs. prose: its effect is not measured.")
+    kind: str = Field(description="policy (tried in pairs) or prose (not measured).")
     stage: str
     description: str
     scope: dict[str, Any] | None = None
-    profile: str | None = Field(None, description="The profile it is made for; runs without it are not changed.")
+    profile: str | None = Field(None, description="Changes only runs with it.")
     changes: list[ChangeView]
     diff: str
 
 
 async def propose_patch(
     ctx: EvoContext,
-    finding: Annotated[str | None, Field(description="Finding id: value and scope come from it. Prefer this.")] = None,
-    skill: Annotated[str | None, Field(description="Without finding: the skill to change.")] = None,
-    section: Annotated[str | None, Field(description="Its section (skill_status names them).")] = None,
+    finding: Annotated[str | None, Field(description="Its id gives value and scope; prefer this.")] = None,
+    skill: Annotated[str | None, Field(description="Without finding: what to change.")] = None,
+    section: Annotated[str | None, Field(description="As skill_status names it.")] = None,
     body: Annotated[
-        str | None, Field(description="Text; values in a fenced `yaml policy` block with `when` inside scope.")
+        str | None, Field(description="Text; values in a `yaml policy` block, `when` inside scope.")
     ] = None,
     action: Literal["append", "prepend", "replace", "insert_after"] = "append",
     scope: Annotated[
         dict[str, Any] | None,
-        Field(description="Where it may change policy, e.g. {'params': '<10M', 'env': 'calculator'}."),
+        Field(description="E.g. {'params': '<10M', 'env': 'calculator'}."),
     ] = None,
     description: Annotated[str | None, Field(max_length=300)] = None,
-    run_id: Annotated[str | None, Field(description="Run it is made for; left out: the latest run.")] = None,
+    run_id: Annotated[str | None, Field(description="Run it is made for; left out: the latest.")] = None,
 ) -> Annotated[CallToolResult, PatchAnswer]:
-    """Use after analyze_run or analyze_trajectories to turn a finding into a small scoped patch of a skill, staged and
-    not in force. Give finding, or skill, section and body. A patch that is refused says which check it failed: group,
-    section, schema, scope, size, nothing changed, or rejected before."""
+    """Use after analyze_run or analyze_trajectories to turn a finding into a small scoped patch of a skill, staged, not
+    in force. Give finding, or skill, section and body. A refusal names the check that failed."""
     state = state_of(ctx)
     if finding is not None:
         record = await anyio.to_thread.run_sync(propose_from_finding, state, finding)
@@ -129,32 +128,34 @@ class TrialAnswer(Answer):
 
     patch_id: str
     trial_id: str
-    state: str = Field(description="running, decided, or interrupted (nobody runs it now)")
-    verdict: str | None = Field(None, description="better, worse or inconclusive")
+    state: str = Field(description="running, decided or interrupted.")
+    verdict: str | None = Field(None, description="better, worse, inconclusive.")
     reason: str | None = None
-    say: str | None = Field(None, description="The verdict in one sentence.")
-    effect: float | None = Field(None, description="Mean difference in test success, patched minus base.")
-    ci95: tuple[float, float] | None = Field(None, description="Repeated interval; only at a look of the plan.")
+    say: str | None = None
+    """The verdict in one sentence."""
+    effect: float | None = Field(None, description="Test success, patched minus base.")
+    ci95: tuple[float, float] | None = Field(None, description="Only at a look of the plan.")
     pairs: int
     max_pairs: int
-    next_look: int | None = Field(None, description="Pairs at which it may be decided next.")
+    next_look: int | None = Field(None, description="In pairs.")
     attempt: int
     scenarios: list[str]
     pair_results: list[PairView]
     seconds_per_pair: float | None = None
-    seconds_left: float | None = Field(None, description="To the plan's end, at most.")
+    seconds_left: float | None = Field(None, description="At most.")
     check_again_s: int | None = None
-    log: list[str] = Field(default_factory=list, description="Last words of a process that ended early.")
+    log: list[str] = Field(default_factory=list)
+    """Last words of a process that ended early."""
 
 
 async def try_patch(
     ctx: EvoContext,
-    patch_id: Annotated[str, Field(description="A staged policy patch.")],
+    patch_id: str,
     plan: Annotated[
-        Literal["quick", "default"] | None, Field(description="quick: up to 16 pairs; default: up to 24.")
+        Literal["quick", "default"] | None, Field(description="quick: 16 pairs at most; default: 24.")
     ] = None,
-    more: Annotated[bool, Field(description="After 'promising': go on within the plan, or try once more.")] = False,
-    wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S, description="Wait so long for the next pair.")] = 0,
+    more: Annotated[bool, Field(description="After 'promising': go on, or once more.")] = False,
+    wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S, description="Wait for the next pair.")] = 0,
 ) -> Annotated[CallToolResult, TrialAnswer]:
     """Use on a staged policy patch: starts a paired trial with and without it (same seeds, same number of episodes) in
     a process of its own and answers at once; call it again to see pair by pair how it stands, until it has a verdict.
@@ -235,9 +236,9 @@ class ReviewAnswer(Answer):
     """A patch, what a person said about it, and what became of it."""
 
     patch_id: str
-    applied: bool = Field(description="It is in force.")
+    applied: bool = Field(description="In force.")
     stage: str
-    decision: str = Field(description="What the person said: approve, reject, later, or not_asked.")
+    decision: str = Field(description="approve, reject, later, not_asked.")
     skill: str
     version: str | None = None
     profile: str | None = None
@@ -247,20 +248,20 @@ class ReviewAnswer(Answer):
     pairs: int | None = None
     finding: str | None = None
     changes: list[ChangeView]
-    digest: str | None = Field(None, description="Of the skill with the patch; the person types its beginning.")
+    digest: str | None = Field(None, description="The person types its beginning.")
     diff: str
-    approve_command: str | None = Field(None, description="For a person, in a terminal of their own.")
+    approve_command: str | None = Field(None, description="For a person, in a terminal.")
 
 
 async def review_patch(
     ctx: EvoContext,
     shown: Annotated[Shown, Resolve(show)],
     decided: Annotated[ElicitationResult[Decision], Resolve(ask)],
-    patch_id: Annotated[str | None, Field(description="Left out: the patch that has waited longest.")] = None,
+    patch_id: Annotated[str | None, Field(description="Left out: the one that waits longest.")] = None,
 ) -> Annotated[CallToolResult, ReviewAnswer]:
-    """Use when a trial said better (or a patch is prose) to show diff, finding and verdict to the person and let them
-    decide. Where the client can ask its user, it asks; otherwise nothing is applied and the answer holds the command
-    that the person runs in a terminal. Call it again after they did. No argument approves."""
+    """Use when a trial said better (or a patch is prose): shows the person diff, finding and verdict and lets them
+    decide. Where the client cannot ask its user, the answer holds the command that the person runs; call it again after
+    they did. No argument approves."""
     state = state_of(ctx)
     decision = decided.data if isinstance(decided, AcceptedElicitation) else Decision(decision="later", reason="")
     record = await anyio.to_thread.run_sync(apply_decision, state, shown, decision)

@@ -52,28 +52,30 @@ class RoundsAnswer(Answer):
     """Rounds of one evolution, and everything that is open."""
 
     evolution: str | None = None
-    state: str = Field(description="running, awaiting_approval, interrupted, complete or none")
+    state: str = Field(description="running, awaiting_approval, interrupted, complete, none.")
     request: str | None = None
     rounds_wanted: int | None = None
     rounds: list[RoundView] = Field(default_factory=list)
-    omitted: int = Field(0, description="Earlier rounds left out.")
-    waiting: list[PatchView] = Field(default_factory=list, description="Patches that wait for a person.")
-    open: list[PatchView] = Field(default_factory=list, description="Patches staged or tried without a decision.")
-    patches: dict[str, int] = Field(default_factory=dict, description="Patches by stage.")
+    omitted: int = 0
+    """Earlier rounds left out."""
+    waiting: list[PatchView] = Field(default_factory=list, description="Patches for a person.")
+    open: list[PatchView] = Field(default_factory=list, description="Patches without a decision.")
+    patches: dict[str, int] = Field(default_factory=dict)
+    """Patches by stage."""
     active_runs: list[str] = Field(default_factory=list)
     evolutions: list[str] = Field(default_factory=list)
-    approve_command: str | None = Field(None, description="For a person, in a terminal of their own.")
+    approve_command: str | None = Field(None, description="For a person, in a terminal.")
     check_again_s: int | None = None
-    log: list[str] = Field(default_factory=list, description="Last words of a process that ended early.")
+    log: list[str] = Field(default_factory=list)
+    """Last words of a process that ended early."""
 
 
 async def round_status(
     ctx: EvoContext,
     evolution: Annotated[str | None, Field(description="Left out: the latest.")] = None,
 ) -> Annotated[CallToolResult, RoundsAnswer]:
-    """Use to see where everything stands, after a pause or before going on: rounds with run, skill version, test
-    success before and after, patches with verdict and effect, what waits for a person, runs that are active, and the
-    next step."""
+    """Use to see where everything stands: rounds with run, skill version, test success and patches, what waits for a
+    person, active runs, and the next step."""
     state = state_of(ctx)
     found = await anyio.to_thread.run_sync(standing, state, evolution)
     return answer(_standing_text(found), _rounds_answer(state, found))
@@ -81,15 +83,14 @@ async def round_status(
 
 async def evolve(
     ctx: EvoContext,
-    request: Annotated[str | None, Field(description="What to train, as for start_training; needed to start.")] = None,
-    rounds: Annotated[int | None, Field(ge=1, le=100, description="Left out: as the request says, else 2.")] = None,
-    profile: Annotated[str | None, Field(description="'original' begins from the plain base.")] = None,
-    plan: Annotated[Literal["quick", "default"] | None, Field(description="Trial plan; left out: by policy.")] = None,
-    resume: Annotated[str | None, Field(description="Evolution to take up again after a decision or a crash.")] = None,
+    request: Annotated[str | None, Field(description="As for start_training; needed to start.")] = None,
+    rounds: Annotated[int | None, Field(ge=1, le=100, description="Left out: by the request, else 2.")] = None,
+    profile: Annotated[str | None, Field(description="'original': the plain base.")] = None,
+    plan: Annotated[Literal["quick", "default"] | None, Field(description="Of trials; left out: by policy.")] = None,
+    resume: Annotated[str | None, Field(description="Evolution to take up again.")] = None,
 ) -> Annotated[CallToolResult, RoundsAnswer]:
-    """Use to improve the training skills by themselves: each round trains, analyses, proposes a patch, tries it and
-    stops where a person has to approve. Runs in a process of its own and answers at once; follow it with round_status.
-    After the person decided, call it again with resume."""
+    """Use to improve the training skills in rounds: train, analyse, propose a patch, try it, stop where a person has to
+    approve. Answers at once; follow it with round_status. After the person decided, call it again with resume."""
     from optimizer.round_types import RoundError
 
     state = state_of(ctx)

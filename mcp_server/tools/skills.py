@@ -24,18 +24,16 @@ class SkillAnswer(Answer):
     group: str
     version: str | None = None
     digest: str | None = None
-    children: list[str] = Field(default_factory=list, description="Skills that it leads, to be opened in their phase.")
+    children: list[str] = Field(default_factory=list, description="Open them in their phase.")
 
 
 async def load_skill(
     ctx: EvoContext,
-    skill: Annotated[str, Field(description="Name, such as rllm-train (to train) or traj-loop (to improve skills).")],
-    args: Annotated[
-        str | None, Field(max_length=2000, description="What it is opened for, in the user's words.")
-    ] = None,
+    skill: Annotated[str, Field(description="rllm-train (to train), traj-loop (to improve skills), …")],
+    args: Annotated[str | None, Field(max_length=2000, description="The user's words.")] = None,
 ) -> Annotated[CallToolResult, SkillAnswer]:
-    """Use before each phase of training (rllm-…) or improving (traj-…, meta-…): answers with the skill to work by, as
-    it is compiled now, and marks in the record that the calls from here on belong to it. Start with rllm-train."""
+    """Use before each phase of training (rllm-…) or improving (traj-…, meta-…): answers with the skill to work by and
+    records that the calls from here on belong to it. Start with rllm-train."""
 
     def read(state: ServerState) -> tuple[str, SkillAnswer]:
         bank = state.home().bank
@@ -88,11 +86,11 @@ class SkillsAnswer(Answer):
 
 async def skill_status(
     ctx: EvoContext,
-    skill: Annotated[str | None, Field(description="One skill in detail, with its sections and profiles.")] = None,
-    group: Annotated[str | None, Field(description="Only the skills of a group: rllm, traj or meta.")] = None,
+    skill: Annotated[str | None, Field(description="One in detail, with sections and profiles.")] = None,
+    group: Annotated[str | None, Field(description="rllm, traj or meta.")] = None,
 ) -> Annotated[CallToolResult, SkillsAnswer]:
-    """Use to see which skills there are, their version, which patches are in force or wait, and whether anything is
-    stale or broken. With skill: that one in detail, for instance before writing a patch for one of its sections."""
+    """Use to see the skills, their versions, patches in force or waiting, and what is stale or broken; with skill, one
+    in detail, for instance before writing a patch of a section."""
     data = await anyio.to_thread.run_sync(_status, state_of(ctx), skill, group)
     broken = [one.name for one in data.skills if one.problems]
     stale = [one.name for one in data.skills if one.stale]
@@ -148,20 +146,20 @@ def _skill_view(info: "SkillInfo", *, detailed: bool) -> SkillView:
 class CompileAnswer(Answer):
     """What was compiled."""
 
-    written: list[str] = Field(description="Skills whose compiled folder changed (with dry_run: would be built).")
+    written: list[str] = Field(description="With dry_run: would be.")
     unchanged: list[str]
-    versions: dict[str, str] = Field(default_factory=dict, description="Version of each skill that changed.")
+    versions: dict[str, str] = Field(default_factory=dict, description="Of each that changed.")
     folder: str | None = None
 
 
 async def compile_skills(
     ctx: EvoContext,
-    target: Annotated[str, Field(description="A skill, a group (rllm, traj, meta) or all.")] = "all",
-    dry_run: Annotated[bool, Field(description="Check only; write nothing.")] = False,
+    target: Annotated[str, Field(description="A skill, a group or all.")] = "all",
+    dry_run: Annotated[bool, Field(description="Check only.")] = False,
 ) -> Annotated[CallToolResult, CompileAnswer]:
-    """Use when skill_status says stale, or after skill files were edited by hand, to bring base and active patches into
-    the form that agents and start_training read. All problems come with file and line; then nothing is written. The
-    same input gives the same bytes and no new version. Promoting a patch compiles by itself."""
+    """Use when skill_status says stale, or after skill files were edited by hand: builds what agents and start_training
+    read from base and active patches. Problems come with file and line, and then nothing is written. Promoting a patch
+    compiles by itself."""
 
     def run(state: ServerState) -> "CompileReport":
         return state.home().bank.compile(target, dry_run=dry_run)

@@ -15,7 +15,7 @@ from mcp_server.starting import Started, StartRequest, start_training_run
 from mcp_server.state import ServerState
 from mcp_server.tooling import ToolSpec
 
-RunId = Annotated[str | None, Field(description="Run id, or its unambiguous beginning; left out: the latest run.")]
+RunId = Annotated[str | None, Field(description="Id or its beginning; left out: the latest run.")]
 
 EvoContext = Context[ServerState, Any]
 
@@ -40,39 +40,35 @@ class Setting(Part):
 class StartAnswer(Answer):
     """What was started, or what would be."""
 
-    state: str = Field(description="queued, starting, running …; confirmation_needed: nothing was started")
+    state: str = Field(description="As in list_runs; confirmation_needed: not started.")
     run_id: str | None = None
-    existing: bool = Field(False, description="The key named a run that exists; no second one was started.")
-    steps: int | None = Field(None, description="Optimiser steps at most.")
+    existing: bool = Field(False, description="The key had a run already.")
+    steps: int | None = Field(None, description="At most.")
     episodes_per_step: int | None = None
     settings: dict[str, Setting] = Field(default_factory=dict)
     skill_versions: dict[str, str] = Field(default_factory=dict)
-    not_understood: list[str] = Field(default_factory=list, description="Words of the request that had no effect.")
+    not_understood: list[str] = Field(default_factory=list)
+    """Words of the request that had no effect."""
     warnings: list[str] = Field(default_factory=list)
 
 
 async def start_training(
     ctx: EvoContext,
-    request: Annotated[
-        str, Field(description="What to train, in English or Chinese: 'tiny on 64 mixed problems, reward >= 0.9'.")
-    ],
+    request: Annotated[str, Field(description="English or Chinese: 'tiny on 64 mixed problems, reward >= 0.9'.")],
     overrides: Annotated[
         dict[str, Any] | None,
-        Field(description="Fields to fix, e.g. {'learning_rate': 1e-4}. Leave out what a skill should choose."),
+        Field(description="Fields to fix, e.g. {'seed': 2}; what a skill should choose is left out."),
     ] = None,
-    profile: Annotated[
-        str | None, Field(description="Base values: 'original' for a plain base to compare with.")
-    ] = None,
+    profile: Annotated[str | None, Field(description="'original': a plain base to compare with.")] = None,
     key: Annotated[
         str | None,
-        Field(max_length=200, description="Any text of your own; the same key never starts a second run."),
+        Field(max_length=200, description="Your own text; one key starts one run."),
     ] = None,
-    confirmed: Annotated[bool, Field(description="The user agreed to the plan of a request in approve mode.")] = False,
+    confirmed: Annotated[bool, Field(description="The user agreed to the plan (approve mode).")] = False,
 ) -> Annotated[CallToolResult, StartAnswer]:
-    """Use to train or fine-tune a small tool-using agent. Starts a run in a process of its own, which goes on when the
-    client or the server ends, and answers at once with its run_id; follow it with monitor_run. Values that the request
-    does not name come from the skill rllm-config; the answer says where each came from. A request in approve mode ('ask
-    me first') answers with the plan until it is called again with confirmed."""
+    """Use to train or fine-tune a small tool-using agent. Answers at once with run_id; the run outlives client and
+    server; follow it with monitor_run. What the request does not name comes from the skill rllm-config, with its origin
+    in the answer. In approve mode ('ask me first') the answer is a plan, until called again with confirmed."""
     state = state_of(ctx)
     wanted = StartRequest(request, overrides or {}, profile, key, confirmed, session=session_of_call(ctx))
     started = await anyio.to_thread.run_sync(start_training_run, state, wanted)
@@ -124,9 +120,8 @@ class StopAnswer(Answer):
 
 
 async def stop_run(ctx: EvoContext, run_id: RunId = None) -> Annotated[CallToolResult, StopAnswer]:
-    """Use to end a run that the user wants to end. It finishes the step it is in, keeps its model and numbers, and
-    becomes `stopped`; a run that does not react is ended after half a minute. Stopping a run that is over changes
-    nothing. Leave run_id out only if there is just one run."""
+    """Use to end a run that the user wants to end. It finishes its step, keeps model and numbers and becomes `stopped`;
+    one that does not react is ended after half a minute. Name the run where there are several."""
     from mcp_server.starting import stop_in_background
 
     document = await anyio.to_thread.run_sync(stop_in_background, state_of(ctx), run_id)
@@ -165,8 +160,9 @@ class RunsAnswer(Answer):
     """Runs, the newest first."""
 
     runs: list[RunEntry]
-    total: int = Field(description="Runs that match, listed or not.")
-    cursor: str | None = Field(None, description="Pass it to see the following ones.")
+    total: int
+    """Runs that match, listed or not."""
+    cursor: str | None = Field(None, description="For the next page.")
 
 
 RunStateName = Literal["queued", "starting", "running", "finished", "failed", "stopped", "lost"]
@@ -175,11 +171,11 @@ RunStateName = Literal["queued", "starting", "running", "finished", "failed", "s
 async def list_runs(
     ctx: EvoContext,
     limit: Annotated[int, Field(ge=1, le=100)] = 20,
-    state: Annotated[RunStateName | None, Field(description="Only runs in this state.")] = None,
+    state: Annotated[RunStateName | None, Field(description="Only these.")] = None,
     cursor: Annotated[str | None, Field(description="From the answer before.")] = None,
 ) -> Annotated[CallToolResult, RunsAnswer]:
-    """Use to see which runs there are, their state and success, and to find a run id. The newest come first; metric is
-    success on held-out test problems with n and 95 % interval."""
+    """Use to see which runs there are, the newest first, with state and success on held-out test problems, and to find
+    a run id."""
     from trainer.runs.errors import RunError
     from trainer.runs.registry import list_runs as read_runs
     from trainer.runs.workspace import Workspace

@@ -16,7 +16,7 @@ from mcp_server.tools.training import EvoContext, state_of
 if TYPE_CHECKING:
     from optimizer.segment.types import Segment
 
-Session = Annotated[str | None, Field(description="Session id, or its unambiguous beginning; left out: see above.")]
+Session = Annotated[str | None, Field(description="Id or its beginning.")]
 
 
 class SegmentView(Part):
@@ -50,19 +50,18 @@ class SegmentsAnswer(Answer):
     sessions: list[SessionView]
     layers: dict[str, int] = Field(description="Segments by layer.")
     skills: dict[str, int] = Field(description="Segments by skill in force.")
-    outcomes: dict[str, int] = Field(description="Segments by outcome: ok, failed, unknown.")
-    segments: list[SegmentView] = Field(description="The newest ones.")
+    outcomes: dict[str, int] = Field(description="ok, failed, unknown.")
+    segments: list[SegmentView] = Field(description="The newest.")
     total: int
 
 
 async def segment_trajectories(
     ctx: EvoContext,
     session: Session = None,
-    limit: Annotated[int, Field(ge=1, le=100, description="Segments shown.")] = 20,
+    limit: Annotated[int, Field(ge=1, le=100)] = 20,
 ) -> Annotated[CallToolResult, SegmentsAnswer]:
-    """Use after training sessions, before analyze_trajectories: cuts the recorded tool calls into segments by the skill
-    that was in force, with layer and structured outcome. Without session: all sessions. Reads only what is new, so it
-    can be called again at any time."""
+    """Use after training sessions, before analyze_trajectories: cuts recorded tool calls into segments by the skill in
+    force, with layer and outcome. Without session: all of them. May be called again at any time."""
     found = await anyio.to_thread.run_sync(segment, state_of(ctx), session)
     segments = [one for each in found for one in each.segments]
     data = SegmentsAnswer(
@@ -122,23 +121,22 @@ class TrajectoryAnswer(Answer):
     segments: int
     tool_calls: int
     runs: list[str]
-    findings: list[FindingView] = Field(description="The surest first.")
+    findings: list[FindingView]
+    """The surest first."""
     total: int
     report_id: str
-    report: str = Field(description="Markdown file with everything.")
+    report: str = Field(description="Markdown file.")
 
 
 async def analyze_trajectories(
     ctx: EvoContext,
     session: Session = None,
-    layer: Annotated[
-        Literal["rllm", "traj"], Field(description="rllm: how agents trained. traj: how optimisers worked.")
-    ] = "rllm",
-    limit: Annotated[int, Field(ge=1, le=50, description="Findings shown.")] = 10,
+    layer: Annotated[Literal["rllm", "traj"], Field(description="rllm: training. traj: optimising.")] = "rllm",
+    limit: Annotated[int, Field(ge=1, le=50)] = 10,
 ) -> Annotated[CallToolResult, TrajectoryAnswer]:
-    """Use after segment_trajectories to find out what in the skills of a layer held the agent back: failing and
-    repeated calls, and what the runs of the session show, each finding with its evidence (session and line, or run and
-    step). Without session: the newest one that worked by skills of the layer."""
+    """Use after segment_trajectories to find what in a layer's skills held the agent back: failing and repeated calls,
+    what the session's runs show; each finding with its evidence. Without session: the newest that worked by the layer's
+    skills."""
     found = await anyio.to_thread.run_sync(analyse_layer, state_of(ctx), session, layer)
     views = [finding_view(one) for one in found.report.findings]
     movable = next((one for one in views if one.lever is not None and one.blocked is None), None)
