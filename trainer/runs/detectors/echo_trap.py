@@ -15,8 +15,11 @@ def judge(view: View) -> Sighting | Skipped | None:
         return Skipped("neither reward_std_group nor prompt_similarity was measured")
     if spread is not None and history.now("grad_norm") is not None and not is_solved(view):
         early, now = history.early("reward_std_group", WINDOW), history.window_mean("reward_std_group", WINDOW)
-        found = spikes(history.points("grad_norm"), int(limits["grad_steps"]), view.limits("grad_spike"))
-        if early is not None and now is not None and now < limits["std_share"] * early and found:
+        lost = early is not None and now is not None and now < limits["std_share"] * early
+        found = (
+            spikes(history.points("grad_norm"), int(limits["grad_steps"]), view.limits("grad_spike")) if lost else []
+        )
+        if early is not None and now is not None and found:
             say = (
                 f"Rewards within groups differ by {now:.3g} ({early:.3g} early) and the gradient spiked to "
                 f"{found[-1][0].value:.3g} at step {found[-1][0].step}."

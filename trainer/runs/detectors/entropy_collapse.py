@@ -3,12 +3,16 @@
 import math
 from collections.abc import Sequence
 
-from trainer.runs.detectors.judging import is_rising, is_solved, last_points, present
+from trainer.runs.detectors.judging import has_risen, is_rising, is_solved, last_points, present
 from trainer.runs.detectors.types import Detector, Severity, Sighting, View
 from trainer.runs.statistics import mean, median
 
 MIN_FIT = 0.5
 """Share of the variance of log entropy that the line must explain before its arrival is believed."""
+
+
+GONE = 0.3
+"""Share of the early entropy up to which a forecast is made: what is far from the floor may still level off."""
 
 
 def line(values: Sequence[float]) -> tuple[float, float]:
@@ -72,7 +76,8 @@ def _arriving(view: View, early: float, window: int) -> Sighting | None:
         return None
     floor, now = limits["floor_share"] * early, median(values[-5:])
     slope, explained = line(values)
-    if slope >= 0 or explained < MIN_FIT or now > early / 2 or now <= floor:
+    # the line must explain the series and fall to a half at least over the window: else it is scatter
+    if slope * (window - 1) > -math.log(2) or explained < MIN_FIT or now > GONE * early or now <= floor:
         return None
     left = math.log(floor / now) / slope
     if left >= limits["arrival_share"] * planned or view.history.last_step + left > planned:
@@ -81,7 +86,8 @@ def _arriving(view: View, early: float, window: int) -> Sighting | None:
         f"Entropy is at {now:.3g} of {early:.3g} at the start and reaches {floor:.3g} in about {left:.0f} steps; "
         "reward does not rise."
     )
-    return Sighting(Severity.WARN, say, (present(view, "entropy", floor, now),), "arriving")
+    severity = Severity.INFO if has_risen(view, window) else Severity.WARN
+    return Sighting(severity, say, (present(view, "entropy", floor, now),), "arriving")
 
 
 DETECTOR = Detector(
@@ -90,7 +96,7 @@ DETECTOR = Detector(
     severity=Severity.CRITICAL,
     rule="while reward neither rises nor is high: below `floor_share` of its early median or `absolute` for "
     "`absolute_steps`; a drop by `drop_share` in `drop_steps`; or a fit that reaches the floor within `arrival_share` "
-    "of the plan",
+    "of the plan (info where reward has risen since the start)",
     cause="the policy commits to one answer before it has found a good one",
     advice="Raise the temperature by 0.2 or the upper clip range; lower the learning rate.",
     source="catalogue 10",

@@ -18,20 +18,26 @@ def spikes(points: Sequence[Point], window: int, limits: Mapping[str, float]) ->
 
     Steps without any gradient (all groups flat) say nothing about its usual size and are left out.
     """
-    found = []
-    live = [point for point in points[-(window + int(limits["reference"])) :] if point.value > 0]
+    reference = int(limits["reference"])
+    live = [point for point in points[-(window + reference) :] if point.value > 0]
     first = points[-window:][0].step
+    found = []
     for place, point in enumerate(live):
-        before = [one.value for one in live[max(0, place - int(limits["reference"])) : place]]
-        if point.step < first or len(before) < MIN_REFERENCE:
-            continue
-        usual, logs = median(before), [math.log(value) for value in before]
-        # norms scatter by factors, the more the fewer groups carry signal: a spike stands out of that scatter, too
-        by_factor = math.exp(median(logs) + limits["log_sigma"] * robust_sigma(logs))
-        bound = max(usual + limits["sigma"] * robust_sigma(before), limits["factor"] * usual, by_factor)
-        if point.value > bound:
-            found.append((point, bound))
+        if point.step >= first:
+            bound = bound_after([one.value for one in live[max(0, place - reference) : place]], limits)
+            if bound is not None and point.value > bound:
+                found.append((point, bound))
     return found
+
+
+def bound_after(before: Sequence[float], limits: Mapping[str, float]) -> float | None:
+    """Gradient norm above which the next one stands out; None where too few are known."""
+    if len(before) < MIN_REFERENCE:
+        return None
+    usual, logs = median(before), [math.log(value) for value in before]
+    # norms scatter by factors, the more the fewer groups carry signal: a spike stands out of that scatter, too
+    by_factor = math.exp(median(logs) + limits["log_sigma"] * robust_sigma(logs))
+    return max(usual + limits["sigma"] * robust_sigma(before), limits["factor"] * usual, by_factor)
 
 
 def judge(view: View) -> Sighting | None:
@@ -41,19 +47,22 @@ def judge(view: View) -> Sighting | None:
     if now > absolute:
         say = f"The gradient norm is {now:.3g} at step {history.last_step}, above {absolute:g}."
         return Sighting(Severity.CRITICAL, say, (present(view, "grad_norm", absolute),))
-    found = spikes(points, int(limits["window"]), limits)
-    if not found or found[-1][0].step != history.last_step:
+    before = [point.value for point in points[-int(limits["reference"]) - 1 : -1] if point.value > 0]
+    bound = bound_after(before, limits)
+    if bound is None or now <= bound:
         return None
     steps, growth = int(limits["growth_steps"]), 1 + limits["growth"]
     last = history.tail("grad_norm", steps + 1)
-    if len(last) == steps + 1 and last[0] > 0 and all(b >= growth * a for a, b in pairwise(last)):
+    grew = len(last) == steps + 1 and last[0] > 0 and all(b >= growth * a for a, b in pairwise(last))
+    if grew and now > limits["factor"] * bound:
         say = f"The gradient norm grew by {limits['growth']:.0%} or more {steps} times in a row, to {now:.3g}."
-        return Sighting(Severity.CRITICAL, say, last_points(view, "grad_norm", steps + 1, found[-1][1]), "growing")
+        return Sighting(Severity.CRITICAL, say, last_points(view, "grad_norm", steps + 1, bound), "growing")
+    found = spikes(points, int(limits["window"]), limits)
     if len(found) < limits["count"]:
         return None
     say = (
         f"{len(found)} of the last {int(limits['window'])} gradient norms stand out, now {now:.3g} against a bound of "
-        f"{found[-1][1]:.3g}."
+        f"{bound:.3g}."
     )
     return Sighting(
         Severity.WARN, say, tuple(Evidence(point.step, "grad_norm", point.value, bound) for point, bound in found)
@@ -66,7 +75,7 @@ DETECTOR = Detector(
     severity=Severity.CRITICAL,
     rule="above `sigma` robust deviations (`log_sigma` of the logarithm) and `factor` times the median, `count` times "
     "in `window` steps; or above "
-    "`absolute`; or a spike that grew `growth_steps` times in a row by `growth`",
+    "`absolute`; or a spike of `factor` times the bound that grew `growth_steps` times in a row by `growth`",
     cause="learning rate too high, or single episodes with an extreme advantage",
     advice="Halve the learning rate and clip gradients at 0.5.",
     source="catalogue 3",

@@ -62,7 +62,8 @@ class History:
     # ---- growing
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Adds a metrics line. Nested numbers get dotted names; a line without a step follows the last one."""
+        """Adds a metrics line. Nested numbers get dotted names, their sum the plain name;
+        a line without a step follows the last one."""
         given = row.get("step")
         step = given if isinstance(given, int) and not isinstance(given, bool) else self.last_step + 1
         if step <= self.last_step:
@@ -76,6 +77,9 @@ class History:
         if isinstance(value, Mapping):
             for inner, one in value.items():
                 self._add(step, f"{name}.{inner}", one)
+            numbers = [one for one in value.values() if isinstance(one, (int, float)) and math.isfinite(one)]
+            if numbers:
+                self._points.setdefault(name, []).append(Point(step, math.fsum(numbers)))
         elif isinstance(value, (int, float)):
             if math.isfinite(value):
                 self._points.setdefault(name, []).append(Point(step, float(value)))

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 
 from trainer.runs.detectors.history import History, Validation
 from trainer.runs.detectors.types import Evidence, View
-from trainer.runs.statistics import difference_interval, mean
+from trainer.runs.statistics import difference_interval, mean, theil_sen_slope
 
 REWARD = "reward_mean"
+
+SLOPE_POINTS = 50
 
 
 def present(view: View, metric: str, threshold: float | None = None, value: float | None = None) -> Evidence:
@@ -41,6 +43,23 @@ def is_rising(view: View, window: int) -> bool:
     """Whether reward rose by more than one standard error from the window before to the last one."""
     moved = change(view.history, REWARD, window)
     return moved is not None and moved[0] > moved[1] and moved[0] > 0
+
+
+def has_risen(view: View, window: int) -> bool:
+    """Whether the last `window` rewards lie above the first ones by more than two standard errors."""
+    history = view.history
+    first, last = [point.value for point in history.points(REWARD)[:window]], history.tail(REWARD, window)
+    if len(first) < window:
+        return False
+    return mean(last) - mean(first) > 2 * history.noise(REWARD) * math.sqrt(2 / window)
+
+
+def slope_per_step(values: Sequence[float]) -> float:
+    """Theil-Sen slope of at most `SLOPE_POINTS` evenly spaced values, per value: cheap enough for every step."""
+    if len(values) <= SLOPE_POINTS:
+        return theil_sen_slope(list(values))
+    gap = (len(values) - 1) / (SLOPE_POINTS - 1)
+    return theil_sen_slope([values[round(place * gap)] for place in range(SLOPE_POINTS)]) / gap
 
 
 def all_above(values: Sequence[float] | None, bound: float) -> bool:

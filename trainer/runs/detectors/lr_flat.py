@@ -1,8 +1,8 @@
 """A run that does not move although it could."""
 
-from trainer.runs.detectors.judging import REWARD, present
+from trainer.runs.detectors.judging import REWARD, present, slope_per_step
 from trainer.runs.detectors.types import Detector, Severity, Sighting, View
-from trainer.runs.statistics import mean, theil_sen_slope
+from trainer.runs.statistics import mean
 
 
 def judge(view: View) -> Sighting | None:
@@ -12,15 +12,17 @@ def judge(view: View) -> Sighting | None:
     if len(rewards) < limits["min_steps"] or (planned is not None and 2 * len(rewards) < planned):
         return None
     third = max(1, len(rewards) // 3)
-    gain, slope = mean(rewards[-third:]) - mean(rewards[:third]), theil_sen_slope(rewards)
-    if gain >= limits["gain"] or abs(slope) >= limits["slope"] or mean(rewards[-third:]) >= limits["reward_below"]:
+    gain, now = mean(rewards[-third:]) - mean(rewards[:third]), mean(rewards[-third:])
+    if gain >= limits["gain"] or now >= limits["reward_below"]:
         return None
     early, late = history.early("entropy", third), history.window_mean("entropy", third)
     flat = mean(history.tail("frac_zero_variance", len(rewards)))
     if early is None or late is None or late < limits["entropy_share"] * early or flat >= limits["max_zero_variance"]:
         return None
+    if abs(slope_per_step(rewards)) >= limits["slope"]:
+        return None
     say = (
-        f"Reward moved by {gain:+.2f} in {len(rewards)} steps (now {mean(rewards[-third:]):.2f}) although groups "
+        f"Reward moved by {gain:+.2f} in {len(rewards)} steps (now {now:.2f}) although groups "
         "differ and entropy is where it was."
     )
     return Sighting(Severity.INFO, say, (present(view, REWARD, limits["gain"], gain),))

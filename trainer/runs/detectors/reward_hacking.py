@@ -19,12 +19,25 @@ def paired(history: History, window: int) -> list[tuple[float, Validation]]:
     return found
 
 
+def pooled(a: Validation, b: Validation) -> Validation:
+    """Two neighbouring validations as one: a single low one is no trend."""
+    if a.n is None or b.n is None:
+        return Validation(b.step, (a.mean + b.mean) / 2, None)
+    return Validation(b.step, (a.mean * a.n + b.mean * b.n) / (a.n + b.n), a.n + b.n)
+
+
+def standard_error_of(one: Validation) -> float:
+    """Standard error of a validation; 0 where the number of problems is not known."""
+    return math.sqrt(one.mean * (1 - one.mean) / one.n) if one.n else 0.0
+
+
 def judge(view: View) -> Sighting | Skipped | None:
     limits, history = view.limits("reward_hacking"), view.history
     pairs = paired(history, int(limits["window"]))
     if len(pairs) < limits["min_evals"]:
         return Skipped(f"{len(pairs)} of {int(limits['min_evals'])} validations with rewards before them")
-    (first_reward, first), (reward, last) = pairs[0], pairs[-1]
+    (first_reward, first), (reward, _) = pairs[0], pairs[-1]
+    last = pooled(pairs[-2][1], pairs[-1][1])
     error = history.noise(REWARD) * math.sqrt(2 / limits["window"])
     rose, moved = reward - first_reward, errors_between(first, last)
     if rose <= limits["errors"] * error:
@@ -40,7 +53,8 @@ def judge(view: View) -> Sighting | Skipped | None:
         return Sighting(Severity.CRITICAL, say, evidence, "falling")
     # rewards before a validation lag behind it while the policy learns fast: the gap must be there and have grown
     gap = min(rose - (last.mean - first.mean), reward - last.mean)
-    if moved < 1.0 and gap >= limits["gap_warn"]:
+    doubt = limits["gap_errors"] * math.hypot(error / math.sqrt(2), standard_error_of(last))
+    if moved < 1.0 and gap >= max(limits["gap_warn"], doubt):
         severity = Severity.CRITICAL if gap >= limits["gap_critical"] else Severity.WARN
         return Sighting(severity, f"{what}: {gap:.2f} apart.", evidence, "gap")
     return _opposed(pairs, limits["correlation_evals"], limits["correlation"], moved, what, evidence)
@@ -68,8 +82,8 @@ DETECTOR = Detector(
     number=21,
     severity=Severity.CRITICAL,
     rule="training reward up by more than `errors` standard errors since the first of `min_evals` validations while "
-    "validation fell by `errors` (critical), or did not rise and the gap grew by `gap_warn`, `gap_critical`; or a rank "
-    "correlation up to `correlation` over `correlation_evals`",
+    "validation fell by `errors` (critical), or did not rise and the gap grew to `gap_warn`, `gap_critical` (and "
+    "`gap_errors`); or a rank correlation up to `correlation` over `correlation_evals`",
     cause="the reward is gamed, or the training problems are learned by heart",
     advice="Read the best-paid episodes; grade with a second grader; take more problems.",
     source="catalogue 21",

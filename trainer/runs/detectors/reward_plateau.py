@@ -1,8 +1,7 @@
 """A run that has stopped getting better."""
 
-from trainer.runs.detectors.judging import REWARD, present
+from trainer.runs.detectors.judging import REWARD, present, slope_per_step
 from trainer.runs.detectors.types import Detector, Evidence, Severity, Sighting, View
-from trainer.runs.statistics import theil_sen_slope
 
 WINDOW = 5
 """Steps of the mean whose best is looked for: single steps are too noisy to be a best."""
@@ -13,13 +12,12 @@ def judge(view: View) -> Sighting | None:
     points = history.points(REWARD)
     if len(points) < limits["min_steps"]:
         return None
-    tail = [point.value for point in points[-round(limits["tail_share"] * len(points)) :]]
-    slope = theil_sen_slope(tail)
     best = history.peak(REWARD, WINDOW, last_too=True)
-    if best is None or abs(slope) >= limits["slope"]:
+    if best is None or history.last_step - best.step < limits["behind_share"] * history.last_step:
         return None
-    behind = (history.last_step - best.step) / history.last_step
-    if behind < limits["behind_share"]:
+    tail = [point.value for point in points[-round(limits["tail_share"] * len(points)) :]]
+    slope = slope_per_step(tail)
+    if abs(slope) >= limits["slope"]:
         return None
     say = (
         f"Reward has had no slope for {len(tail)} steps ({slope:+.4f} a step); its best mean {best.value:.2f} was at "

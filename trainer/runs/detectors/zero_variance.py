@@ -4,6 +4,9 @@ from trainer.runs.detectors.judging import REWARD, present
 from trainer.runs.detectors.types import Detector, Severity, Sighting, View
 from trainer.runs.statistics import wilson
 
+SURE = 3.0
+"""Standard deviations of the interval whose lower end counts: it is looked at in every step of a run."""
+
 
 def expected_flat(success: float, group_size: int) -> float:
     """Share of flat groups if every episode succeeded with this probability: p^G + (1 - p)^G.
@@ -27,7 +30,7 @@ def flat_beyond_chance(view: View, window: int) -> tuple[float, float, float] | 
     lowest = flat
     if size is not None and counts is not None:
         groups = round(sum(counts) / size)
-        lowest = wilson(min(flat * groups, groups), groups)[0] if groups else flat
+        lowest = wilson(min(flat * groups, groups), groups, z=SURE)[0] if groups else flat
     bound = expected + limits["excess"]
     return (flat, expected, bound) if lowest >= bound else None
 
