@@ -10,6 +10,7 @@ from typing import Any
 
 from trainer.models.catalog import resolve_model
 from trainer.runs import processes, supervise
+from trainer.runs.detectors.policy import MonitorPolicy
 from trainer.runs.processes import ProcessIdentity
 from trainer.runs.registry import create_run
 from trainer.runs.rundir import RunDirectory
@@ -61,13 +62,23 @@ def start_run(
     request: str | None = None,
     **fields: Any,
 ) -> RunDirectory:
-    """Creates a run and starts it, or queues it where no slot is free. Raises RunError, WorkspaceError, OSError."""
+    """Creates a run and starts it, or queues it where no slot is free. It carries the thresholds that it is watched by.
+
+    Raises RunError, WorkspaceError, PolicyError, OSError.
+    """
     processes.require_posix()
     text = request if request is not None else (resolved.request.text if resolved.request is not None else None)
     round_number = resolved.request.round if resolved.request is not None else None
+    watched_by = MonitorPolicy.in_force(workspace.root, resolved.context)
     values = {"profile": resolved.profile, "parameters": resolved.model.params, "round": round_number, **fields}
     directory = create_run(
-        workspace, resolved.config, run_id=run_id, request=text, provenance=resolved.provenance, **values
+        workspace,
+        resolved.config,
+        run_id=run_id,
+        request=text,
+        provenance=resolved.provenance,
+        fill=watched_by.save,
+        **values,
     )
     (launcher or LocalLauncher()).tick(workspace, lock_timeout_s=10.0)
     return directory
