@@ -61,6 +61,7 @@ class Session:
         folder = Path(config.folder) if config.folder else self.directory.path
         folders = (folder,) if config.folder else ()
         spec = registry.load(config.env, folders)
+        self.spec = spec
         self.tasks = build_tasks(config, spec, folder)
         self.reward = _reward(config, folders)
         self.loaded = load(resolve_model(config.model, folder), config.device, config.dtype)
@@ -97,6 +98,8 @@ class Session:
 
         config = self.config
         checkpoint = self._go_on_from()
+        if checkpoint is None and not config.skip_eval_before:  # a trial's scenarios were looked at before
+            self._preflight()
         if not config.skip_eval_before and "before" not in self.directory.read_document().eval:
             self._evaluate("before", Split.TEST)
         if self._asked_to_stop():
@@ -123,6 +126,17 @@ class Session:
             shutil.rmtree(self.directory.path / "checkpoints", ignore_errors=True)
         if self._asked_to_stop() and self.stop_reason != "target":
             raise Stopped(self.stop_reason or "user")
+
+    def _preflight(self) -> None:
+        """Says what will hold the run back before it costs anything; ends it where it cannot work at all."""
+        from trainer.models.preflight import preflight, refuse
+
+        began = time.perf_counter()
+        notices = preflight(self.config, self.loaded, self.spec, self.tasks, self.engine)
+        self.performance["preflight"] = time.perf_counter() - began
+        for notice in notices:
+            self.directory.append_event("preflight", **notice.fields())
+        refuse(notices)
 
     # ---- checkpoints
 

@@ -60,6 +60,7 @@ def failure_of(error: BaseException) -> Failure:
         "DataFault": "data",
         "ConfigError": "config",
         "NonFinite": "nonfinite",
+        "PreflightFault": "preflight",
         "MemoryError": "oom",
         "OutOfMemoryError": "oom",
     }

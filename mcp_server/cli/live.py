@@ -173,6 +173,10 @@ def event_note(event: dict[str, Any]) -> str:
         return f"test {event.get('name', '')}: {number(result.get('mean'))} (n {result.get('n')})"
     if kind == "validation" and result is not None:
         return f"validation at step {event.get('step')}: {number(result.get('mean'))} (n {result.get('n')})"
+    if kind == "preflight":
+        return f"before the first step ({event.get('id')}): {event.get('text')} {event.get('advice')}"
+    if kind == "checkpoint":
+        return f"checkpoint at step {event.get('step')}"
     if kind == "warning":
         return f"warning: {event.get('message', '')}"
     if kind == "stop_requested":
