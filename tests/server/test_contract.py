@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 READ_ONLY = {"monitor_run", "list_runs", "load_skill", "skill_status", "round_status"}
 DESTRUCTIVE = {"stop_run"}
 IDEMPOTENT = READ_ONLY | {"stop_run", "analyze_run", "segment_trajectories", "analyze_trajectories", "compile_skills"}
-OPEN_WORLD = {"start_training", "evolve"}
+OPEN_WORLD = {"start_training", "evolve", "evaluate_model", "try_model"}
 TOOLS = READ_ONLY | IDEMPOTENT | OPEN_WORLD | {"propose_patch", "try_patch", "review_patch"}
 
 

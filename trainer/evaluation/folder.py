@@ -128,7 +128,7 @@ def find_evaluation(workspace: Workspace, evaluation_id: str | None = None) -> E
         if not known:
             raise EvaluationError("there are no evaluations yet. Start one with: mcp-evo evaluate <run or model>")
         return EvaluationFolder(folder / known[-1])
-    check_id(evaluation_id, "evaluation id")
+    check_id(evaluation_id, "valid id of an evaluation")
     if evaluation_id not in known:
         newest = f" The newest: {', '.join(known[-3:])}." if known else " There are none yet."
         raise EvaluationError(f"there is no evaluation {evaluation_id!r}.{newest}")
