@@ -1,15 +1,14 @@
 """The rollout engine: all episodes of a step in one batch, key/value cache kept across turns, rows leave as they end.
 
-Environment text is appended as ids and fed through the same decode loop, one token a step, while other rows go on
-sampling; so a row never waits for another and every row of the batch has the same number of columns in the cache.
+Environment text is appended as ids and fed through the same decode loop (`decoding.py`) while other rows go on
+sampling; so a row never waits for another.
 A failing environment costs its own episode: every request comes back as exactly one Episode.
 """
 
 import math
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,14 +19,14 @@ from trainer.envs.base import EnvironmentSpec
 from trainer.envs.rewards import EpisodeReward, episode_reward
 from trainer.models.adapters import unwrapped
 from trainer.models.parsing import ParsedTurn
-from trainer.rollout.backends import Backend, backend_for
+from trainer.models.shared_prefix import common_prefix
+from trainer.rollout.backends import backend_for, chunked
+from trainer.rollout.decoding import Decoding, Row
+from trainer.rollout.drafts import Drafts, example_calls
 from trainer.rollout.rendering import Renderer, tool_schemas
-from trainer.rollout.sampler import sample, stream
+from trainer.rollout.sampler import stream
 from trainer.rollout.tools import ToolRunner, ToolTimeout
 from trainer.rollout.types import Episode, EpisodeRequest, Limits, StopReason
-
-SHRINK_AT = 0.75
-"""The batch is shrunk when at most this share of its rows is alive: shrinking copies the cache."""
 
 
 @dataclass
@@ -36,20 +35,6 @@ class Clock:
 
     generate: float = 0.0
     environment: float = 0.0
-
-
-@dataclass
-class _Row:
-    """One living row of the batch."""
-
-    episode: Episode
-    environment: Any
-    uniforms: np.ndarray
-    turn_start: int = 0
-    forced: deque[int] = field(default_factory=deque)
-    parse_errors_in_a_row: int = 0
-    done: bool = False
-    began: float = 0.0
 
 
 def end_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
@@ -87,6 +72,7 @@ class RolloutEngine:
         # a token is at least one byte, so a stop text lies within that many tokens
         self._stop_tokens = max((len(stop.encode()) for stop in self.stops), default=0)
         self.clock = Clock()
+        self._examples = example_calls(self.renderer)
         self._tools = ToolRunner(limits.tool_timeout_s, spec.timeouts)
 
     def run(self, requests: list[EpisodeRequest], temperature: float) -> list[Episode]:
@@ -116,7 +102,7 @@ class RolloutEngine:
         self.clock.generate += time.perf_counter() - began - (self.clock.environment - waited)
         return [row.episode for row in rows]
 
-    def _begin(self, request: EpisodeRequest) -> _Row:
+    def _begin(self, request: EpisodeRequest) -> Row:
         began = time.perf_counter()
         messages = list(request.messages)
         episode = Episode(request, [])
@@ -134,7 +120,7 @@ class RolloutEngine:
         episode.messages = messages
         episode.prompt_ids = list(self.renderer.prompt_ids(messages))
         self.clock.environment += time.perf_counter() - began
-        row = _Row(episode, environment, self._uniforms(request, 0), began=began)
+        row = Row(episode, environment, self._uniforms(request, 0), began=began)
         row.done = not episode.valid
         return row
 
@@ -148,67 +134,33 @@ class RolloutEngine:
             self.seed, request.task, request.occurrence, request.generation, turn, self.limits.max_completion_tokens
         )
 
-    def _decode(self, alive: list[_Row], temperature: float) -> None:
+    def _decode(self, alive: list[Row], temperature: float) -> None:
         prompts: dict[tuple[int, ...], int] = {}
-        group = [prompts.setdefault(tuple(row.episode.prompt_ids), len(prompts)) for row in alive]
-        backend: Backend = backend_for(self.model)
-        logits = backend.first([list(p) for p in prompts], group, self.limits.max_completion_tokens)
-        slots: list[_Row] = alive
-        while True:
-            uniforms = torch.from_numpy(np.array([self._next_uniform(row) for row in slots]))
-            tokens, logps, entropies = sample(logits, uniforms, temperature)
-            chosen = self._choose(slots, tokens.tolist(), logps.tolist(), entropies.tolist())
-            living = [i for i, row in enumerate(slots) if not row.done]
-            if not living:
-                return
-            if len(living) <= SHRINK_AT * len(slots):
-                backend.keep(torch.tensor(living))
-                slots = [slots[i] for i in living]
-                chosen = [chosen[i] for i in living]
-            logits = backend.step(torch.tensor(chosen))
+        for row in alive:
+            row.group = prompts.setdefault(tuple(row.episode.prompt_ids), len(prompts))
+            row.last = row.episode.prompt_ids[-1]
+        texts = [list(p) for p in prompts]
+        backend = chunked(backend_for(self.model))
+        backend.begin(texts, [row.group for row in alive], self.limits.max_completion_tokens)
+        drafts = Drafts(self._examples)
+        drafts.read_prompts(texts, min(common_prefix(texts), min(map(len, texts)) - 1))
+        limit = self.limits.max_completion_tokens
+        Decoding(backend, alive, drafts, temperature, limit, self._ends_turn, self._end_turns).run()
 
-    def _next_uniform(self, row: _Row) -> float:
-        position = len(row.episode.completion_ids) - row.turn_start
-        return float(row.uniforms[position]) if position < len(row.uniforms) else 1.0
+    def _ends_turn(self, row: Row, token: int) -> bool:
+        return token in self.ends or self._at_stop(row)
 
-    def _choose(self, slots: list[_Row], tokens: list[int], logps: list[float], entropies: list[float]) -> list[int]:
-        """Appends each living row's next token, sampled or the environment's, and ends turns."""
-        chosen = []
-        ended = []
-        for i, row in enumerate(slots):
-            episode = row.episode
-            if row.done:
-                chosen.append(tokens[i])  # the row is still in the batch; what it is fed does not matter
-                continue
-            if row.forced:
-                token = row.forced.popleft()
-                episode.completion_ids.append(token)
-                episode.mask.append(0)
-                episode.logprobs.append(0.0)
-                if not row.forced:
-                    row.turn_start = len(episode.completion_ids)
-            else:
-                token = tokens[i]
-                episode.completion_ids.append(token)
-                episode.mask.append(1)
-                episode.logprobs.append(logps[i])
-                episode.entropy_sum += entropies[i]
-                full = len(episode.completion_ids) >= self.limits.max_completion_tokens
-                if token in self.ends or full or self._at_stop(row):
-                    ended.append(row)
-            chosen.append(token)
-        if ended:
-            began = time.perf_counter()
-            for row in ended:
-                self._end_turn(row)
-            if self.on_turn is not None:
-                self.on_turn()
-            self.clock.environment += time.perf_counter() - began
-        return chosen
+    def _end_turns(self, rows: list[Row]) -> None:
+        began = time.perf_counter()
+        for row in rows:
+            self._end_turn(row)
+        if self.on_turn is not None:
+            self.on_turn()
+        self.clock.environment += time.perf_counter() - began
 
     # ---- turns
 
-    def _at_stop(self, row: _Row) -> bool:
+    def _at_stop(self, row: Row) -> bool:
         if not self.stops:
             return False
         ids = row.episode.completion_ids
@@ -219,7 +171,7 @@ class RolloutEngine:
         text: str = self.tokenizer.decode(ids, clean_up_tokenization_spaces=False)  # it would change arguments
         return text
 
-    def _end_turn(self, row: _Row) -> None:
+    def _end_turn(self, row: Row) -> None:
         episode = row.episode
         episode.turns += 1
         ids = episode.completion_ids[row.turn_start :]
@@ -251,7 +203,7 @@ class RolloutEngine:
         else:
             self._continue(row, self.renderer.observation_ids(answers, closed=closed))
 
-    def _answers(self, row: _Row, turn: ParsedTurn) -> list[str]:
+    def _answers(self, row: Row, turn: ParsedTurn) -> list[str]:
         """One text for each call, in order, then one for each call that could not be read."""
         episode = row.episode
         answers = []
@@ -279,7 +231,7 @@ class RolloutEngine:
             row.parse_errors_in_a_row = 0
         return answers
 
-    def _finished(self, row: _Row) -> bool:
+    def _finished(self, row: Row) -> bool:
         try:
             finished = "finished" in dir(row.environment) and bool(_value(row.environment.finished))
         except (Exception, SystemExit) as error:
@@ -290,7 +242,7 @@ class RolloutEngine:
             self._stop(row, StopReason.FINISHED)
         return finished
 
-    def _continue(self, row: _Row, observation: list[int]) -> None:
+    def _continue(self, row: Row, observation: list[int]) -> None:
         episode = row.episode
         if len(episode.completion_ids) + len(observation) + 1 > self.limits.max_completion_tokens:
             self._stop(row, StopReason.MAX_TOKENS)
@@ -298,13 +250,13 @@ class RolloutEngine:
         row.forced.extend(observation)
         row.uniforms = self._uniforms(episode.request, episode.turns)
 
-    def _stop(self, row: _Row, reason: StopReason) -> None:
+    def _stop(self, row: Row, reason: StopReason) -> None:
         row.episode.stop_reason = reason
         row.done = True
 
     # ---- the end
 
-    def _grade(self, row: _Row) -> None:
+    def _grade(self, row: Row) -> None:
         episode = row.episode
         began = time.perf_counter()
         if episode.valid:
