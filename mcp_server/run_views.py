@@ -1,6 +1,7 @@
 """Short views of runs for answers: an evaluation with its meaning, a run in one line, thinned steps."""
 
 import itertools
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,13 @@ from pydantic import Field
 from mcp_server.answers import Part, clip
 
 if TYPE_CHECKING:
+    from trainer.runs.detectors.types import Alert
     from trainer.runs.types import RunDocument
+
+MAX_ALERTS_SHOWN = 8
+"""Anomalies of one answer, the most severe first."""
+
+MAX_EVIDENCE_SHOWN = 4
 
 MAX_STEPS_SHOWN = 40
 """Rows of one answer; more are thinned evenly."""
@@ -36,6 +43,52 @@ class Step(Part):
     cut: float | None = Field(None, description="Share of truncated episodes.")
     grad: float | None = Field(None, description="Gradient norm.")
     s: float | None = Field(None, description="Seconds.")
+
+
+class EvidenceView(Part):
+    """A number and the bound that it crossed."""
+
+    step: int
+    metric: str
+    value: float | None = None
+    bound: float | None = None
+
+
+class AlertView(Part):
+    """What a detector says."""
+
+    kind: str
+    severity: str
+    step: int
+    say: str
+    evidence: list[EvidenceView]
+    times: int = 1
+    cause: str
+    advice: str
+
+
+def alert_views(alerts: "Sequence[Alert]", since_step: int = 0) -> list[AlertView]:
+    """Alerts of later steps, one for each anomaly in its worst form, the most severe first. The end of a process is
+    told whatever the step."""
+    from trainer.runs.detectors.feed import strongest
+
+    new = [one for one in alerts if one.step > since_step or one.detector in ("crash", "oom", "stall")]
+    return [
+        AlertView(
+            kind=alert.name,
+            severity=str(alert.severity),
+            step=alert.step,
+            say=clip(alert.say, 300),
+            evidence=[
+                EvidenceView(step=one.step, metric=one.metric, value=_short(one.value), bound=_short(one.threshold))
+                for one in alert.evidence[-MAX_EVIDENCE_SHOWN:]
+            ],
+            times=times,
+            cause=alert.cause,
+            advice=alert.advice,
+        )
+        for alert, times in strongest(new)[:MAX_ALERTS_SHOWN]
+    ]
 
 
 def evaluation(document: "RunDocument", when: str) -> Evaluation | None:
@@ -80,8 +133,7 @@ def steps_of(rows: Sequence[Mapping[str, Any]], since_step: int) -> list[Step]:
 
 
 def _step(row: Mapping[str, Any]) -> Step:
-    seconds = row.get("seconds")
-    total = sum(one for one in seconds.values() if _is_number(one)) if isinstance(seconds, Mapping) else None
+    total = _total(row.get("seconds"))
     return Step(
         step=row["step"],
         reward=_short(row.get("reward_mean")),
@@ -102,10 +154,22 @@ def thinned(steps: Sequence[Step], limit: int = MAX_STEPS_SHOWN) -> list[Step]:
 
 
 def seconds_per_step(rows: Sequence[Mapping[str, Any]], last: int = 10) -> float | None:
-    """Median wall time of the last steps, evaluations between them left out by the median; None before the second."""
+    """Median seconds of the last steps by their phases; where those are not measured, by the gaps of a running
+    `time_s`, and None before the second step."""
+    totals = [_total(row.get("seconds")) for row in rows[-last:]]
+    measured = [one for one in totals if one]
+    if measured:
+        return statistics.median(measured)
     times = [row["time_s"] for row in rows if _is_number(row.get("time_s"))][-(last + 1) :]
     gaps = [later - earlier for earlier, later in itertools.pairwise(times) if later > earlier]
     return statistics.median(gaps) if gaps else None
+
+
+def _total(seconds: Any) -> float | None:
+    """Sum of the phases of a step."""
+    if not isinstance(seconds, Mapping):
+        return None
+    return math.fsum(one for one in seconds.values() if _is_number(one))
 
 
 def _is_number(value: Any) -> bool:

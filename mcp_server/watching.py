@@ -8,14 +8,9 @@ from mcp_server.state import ServerState
 
 if TYPE_CHECKING:
     from optimizer.analyze.report import Report
-    from trainer.runs.findings import Finding
+    from trainer.runs.detectors.feed import RunWatch
+    from trainer.runs.detectors.types import Alert
     from trainer.runs.types import RunDocument
-
-QUIET = frozenset({"healthy", "inconclusive", "budget_too_small", "failed"})
-"""Findings that are no alert: they praise, they say nothing yet, or the run's state says it already."""
-
-LATE = frozenset({"learning_rate_too_low"})
-"""Findings about slowness: an alert only in the second half of the planned steps; before, a run may just be slow."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +20,9 @@ class Look:
     document: "RunDocument"
     rows: "list[dict[str, Any]]"
     """Its metrics so far."""
-    alerts: "tuple[Finding, ...]"
+    alerts: "tuple[Alert, ...]"
+    """All so far, in the order in which they came."""
+    watch: "RunWatch"
     waiting_for: tuple[str, ...]
     folder: Path
     offset: int = 0
@@ -43,7 +40,7 @@ def look(state: ServerState, run_id: str | None, before: Look | None = None) -> 
     `before` is an earlier look at the same run: only what is new is read and judged.
     """
     from trainer.runs import supervise
-    from trainer.runs.diagnose import diagnose_run
+    from trainer.runs.detectors.feed import RunWatch
     from trainer.runs.registry import find_run, list_runs
     from trainer.runs.types import RunState
     from trainer.runs.workspace import Workspace
@@ -56,18 +53,13 @@ def look(state: ServerState, run_id: str | None, before: Look | None = None) -> 
         document = directory.read_document()
     new, offset = directory.metrics_from(before.offset if before is not None else 0)
     rows = _by_step([*(before.rows if before is not None else []), *new])
-    alerts = before.alerts if before is not None else ()
-    if document.state.is_final:
-        alerts = ()
-    elif new:
-        late = 2 * len(rows) >= (document.planned_steps or 0)
-        found = diagnose_run(directory, state.thresholds())
-        alerts = tuple(one for one in found if one.kind not in QUIET and (late or one.kind not in LATE))
+    watch = before.watch if before is not None else RunWatch(directory)
+    watch.poll()
     waiting: tuple[str, ...] = ()
     if document.state is RunState.QUEUED:
         active = (RunState.STARTING, RunState.RUNNING)
         waiting = tuple(run.document.run_id for run in list_runs(workspace) if run.document.state in active)
-    return Look(document, rows, alerts, waiting, directory.path, offset)
+    return Look(document, rows, tuple(watch.alerts), watch, waiting, directory.path, offset)
 
 
 def _by_step(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -76,11 +68,15 @@ def _by_step(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [known[step] for step in sorted(known)]
 
 
-def analyse(state: ServerState, run_id: str | None) -> "tuple[RunDocument, Report, Path]":
-    """Analyses a run and writes the report of it; analysing again replaces that. Raises RunError, BankError."""
+def analyse(state: ServerState, run_id: str | None) -> "tuple[RunDocument, Report, Path, list[Alert]]":
+    """Analyses a run and writes the report of it; analysing again replaces that. With the alerts of the run.
+
+    Raises RunError, BankError.
+    """
     from optimizer.analyze.report import Report
     from optimizer.analyze.runs import analyse_run
     from trainer.runs import supervise
+    from trainer.runs.detectors.feed import alerts_of
     from trainer.runs.registry import find_run
 
     home = state.home()
@@ -93,4 +89,4 @@ def analyse(state: ServerState, run_id: str | None) -> "tuple[RunDocument, Repor
         runs=[document.run_id],
         findings=analyse_run(directory, home.lever_table(), home.thresholds()),
     )
-    return document, report, home.reports.write(report)
+    return document, report, home.reports.write(report), alerts_of(directory)

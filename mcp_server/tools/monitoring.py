@@ -10,8 +10,10 @@ from pydantic import Field
 
 from mcp_server.answers import Answer, Next, Part, answer, clip
 from mcp_server.run_views import (
+    AlertView,
     Evaluation,
     Step,
+    alert_views,
     evaluation,
     run_line,
     seconds_per_step,
@@ -28,14 +30,6 @@ MAX_WAIT_S = 45
 """Clients give up after 60 s."""
 
 PROGRESS_S = 1.0
-
-
-class Alert(Part):
-    """Something that the numbers show while the run goes on."""
-
-    kind: str
-    say: str
-    confidence: float
 
 
 class Trouble(Part):
@@ -55,7 +49,7 @@ class MonitorAnswer(Answer):
     planned_steps: int | None = None
     steps: list[Step]
     omitted: int = Field(0, description="New steps not in `steps`.")
-    alerts: list[Alert]
+    alerts: list[AlertView]
     waiting_for: list[str] = Field(default_factory=list)
     """Runs that a queued one waits for."""
     seconds_per_step: float | None = None
@@ -98,7 +92,7 @@ def _is_news(first: "Look", seen: "Look", since_step: int) -> bool:
     """Whether there is something to tell at once."""
     if seen.document.state.is_final or seen.document.state is not first.document.state:
         return True
-    if {one.kind for one in seen.alerts} - {one.kind for one in first.alerts}:
+    if any(one.severity.is_alarm and one.step > since_step for one in seen.alerts):
         return True
     return since_step == 0 and not first.rows and bool(seen.rows)
 
@@ -116,7 +110,8 @@ def _monitor_text(seen: "Look", since_step: int) -> str:
     if document.state.is_final:
         return f"Run {run_line(document)}."
     news = sum(1 for row in seen.rows if row.get("step", 0) > since_step)
-    alerts = f" {len(seen.alerts)} alert(s): {seen.alerts[0].sentence}" if seen.alerts else ""
+    new = alert_views(seen.alerts, since_step)
+    alerts = f" {len(new)} alert(s): {new[0].say}" if new else ""
     return f"Run {document.run_id} {_progress_text(seen)}; {news} new step(s).{alerts}"
 
 
@@ -136,9 +131,7 @@ def _monitor_answer(seen: "Look", since_step: int) -> MonitorAnswer:
         planned_steps=document.planned_steps,
         steps=shown,
         omitted=len(new) - len(shown),
-        alerts=[
-            Alert(kind=str(one.kind), say=clip(one.sentence, 300), confidence=one.confidence) for one in seen.alerts
-        ],
+        alerts=alert_views(seen.alerts, since_step),
         waiting_for=list(seen.waiting_for),
         seconds_per_step=None if pace is None else round(pace, 2),
         seconds_left=left,
@@ -209,6 +202,8 @@ class AnalysisAnswer(Answer):
     before: Evaluation | None = None
     after: Evaluation | None = None
     findings: list[FindingView]
+    alerts: list[AlertView] = Field(default_factory=list)
+    """What was told while it ran."""
     report: str = Field(description="Markdown file.")
 
 
@@ -218,7 +213,7 @@ async def analyze_run(ctx: EvoContext, run_id: RunId = None) -> Annotated[CallTo
     propose_patch by its id."""
     from mcp_server.watching import analyse
 
-    document, report, path = await anyio.to_thread.run_sync(analyse, state_of(ctx), run_id)
+    document, report, path, alerts = await anyio.to_thread.run_sync(analyse, state_of(ctx), run_id)
     findings = [finding_view(one) for one in report.findings]
     movable = next((one for one in findings if one.lever is not None and one.blocked is None), None)
     if not document.state.is_final:
@@ -237,6 +232,7 @@ async def analyze_run(ctx: EvoContext, run_id: RunId = None) -> Annotated[CallTo
         before=evaluation(document, "before"),
         after=evaluation(document, "after"),
         findings=findings,
+        alerts=alert_views(alerts),
         report=str(path.with_suffix(".md")),
         next=step,
     )

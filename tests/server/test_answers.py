@@ -103,6 +103,10 @@ def test_pace_is_the_median_of_the_last_gaps() -> None:
     assert seconds_per_step(rows) == 2.0
     assert seconds_per_step(rows[:1]) is None
     assert seconds_per_step([]) is None
+    timed = [
+        {"step": number, "time_s": 3.0, "seconds": {"generate": 2.0, "update": 0.5 + number}} for number in (1, 2, 3)
+    ]
+    assert seconds_per_step(timed) == 4.5, "phases that are measured say it: 3.5, 4.5, 5.5"
 
 
 @pytest.mark.parametrize(

@@ -270,8 +270,16 @@ async def test_what_goes_wrong_is_an_alert_while_the_run_goes_on(
         while not seen["alerts"]:
             seen = await caller.ok("monitor_run", wait_s=20, since_step=1)
         assert seen["state"] == "running"
-        assert seen["alerts"][0]["kind"] == "truncation"
-        assert "24" in seen["alerts"][0]["say"]
-        assert seen["step"] < 30
+        first = seen["alerts"][0]
+        assert first["kind"] == "truncation"
+        assert first["severity"] in ("warn", "critical")
+        assert "24" in first["say"]
+        evidence = first["evidence"][-1]
+        assert evidence["metric"] == "truncated_rate"
+        assert evidence["value"] >= evidence["bound"] > 0
+        assert 1 < evidence["step"] <= seen["step"] < 30
         await caller.ok("stop_run")
-        assert (await caller.until_over())["alerts"] == []
+        over = await caller.until_over()
+        assert over["stop_reason"] == "user"
+        analysis = await caller.ok("analyze_run")
+        assert "truncation" in {one["kind"] for one in analysis["alerts"]}

@@ -11,6 +11,8 @@ from typing import Any
 
 from trainer.config import TrainingConfig
 from trainer.runs.curves import text_curve
+from trainer.runs.detectors.feed import alerts_of, strongest
+from trainer.runs.detectors.types import Alert
 from trainer.runs.diagnose import DEFAULT_THRESHOLDS, Finding, Thresholds, diagnose_run
 from trainer.runs.errors import RunError
 from trainer.runs.rundir import RunDirectory
@@ -20,6 +22,9 @@ from trainer.runs.wording import counted
 
 MAX_TEXT = 300
 """Characters of one message shown of a sample episode."""
+
+MAX_ALARMS = 5
+"""Alarms that the closing report lists, the most severe first."""
 
 _VERDICTS = {
     Verdict.GOAL_REACHED: "goal reached",
@@ -50,6 +55,8 @@ class RunReport:
     document: RunDocument
     config: TrainingConfig
     findings: tuple[Finding, ...]
+    alerts: tuple[tuple[Alert, int], ...]
+    """Each anomaly that was seen while it ran, in its worst form, with how often; the most severe first."""
     reward: tuple[tuple[int, float], ...]
     """(step, mean training reward)."""
     validation: tuple[tuple[int, float], ...]
@@ -69,6 +76,7 @@ def build_report(directory: RunDirectory, thresholds: Thresholds = DEFAULT_THRES
         document=document,
         config=directory.read_config(),
         findings=tuple(diagnose_run(directory, thresholds)),
+        alerts=tuple(strongest(alerts_of(directory))),
         reward=tuple(series.points("reward_mean")),
         validation=tuple(_validations(directory)),
         phase_seconds=phase_seconds(directory.metrics()),
@@ -223,6 +231,10 @@ def report_lines(report: RunReport, *, width: int = 80) -> list[str]:
     if report.findings:
         lines += ["", "What the numbers say"]
         lines += [f"  {finding.sentence}" for finding in report.findings[:3]]
+    alarms = [alert for alert, _ in report.alerts if alert.severity.is_alarm]
+    if alarms:
+        lines += ["", "Seen while it ran"]
+        lines += [f"  step {one.step}, {one.severity}, {one.name}: {one.say}" for one in alarms[:MAX_ALARMS]]
     total = sum(report.phase_seconds.values())
     if total > 0:
         shares = ", ".join(f"{name} {value / total:.0%}" for name, value in report.phase_seconds.items() if value > 0)
@@ -251,6 +263,7 @@ def run_json(directory: RunDirectory) -> dict[str, Any]:
         {"kind": one.kind.value, "sentence": one.sentence, "numbers": one.numbers, "confidence": one.confidence}
         for one in report.findings
     ]
+    result["alerts"] = [{**alert.as_dict(), "times": times} for alert, times in report.alerts]
     result["files"] = report.files
     json.dumps(result, allow_nan=False)  # strict JSON, or a clear error here instead of in somebody's reader
     return result

@@ -8,11 +8,13 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from skill_bank.policy import PolicyError
 from trainer.config import TrainingConfig
 from trainer.models.catalog import resolve_model
 from trainer.runs.detectors.monitor import Monitor, merged
 from trainer.runs.detectors.policy import MonitorPolicy
 from trainer.runs.detectors.types import Alert, Plan, ProcessFacts, Severity
+from trainer.runs.errors import RunError
 from trainer.runs.rundir import RunDirectory
 from trainer.runs.types import RunDocument, RunState
 
@@ -48,10 +50,13 @@ class RunWatch:
     """The monitor of one run directory."""
 
     def __init__(self, directory: RunDirectory, policy: MonitorPolicy | None = None) -> None:
-        """Raises RunError where the directory is none, PolicyError where its policy cannot be read."""
+        """Raises RunError where the directory is none or the policy that it carries cannot be read."""
         self.directory = directory
         config, document = directory.read_config(), directory.read_document()
-        chosen = policy or MonitorPolicy.load(directory.path)
+        try:
+            chosen = policy or MonitorPolicy.load(directory.path)
+        except PolicyError as error:
+            raise RunError(str(error)) from error
         self.monitor = Monitor(chosen or MonitorPolicy.shipped(policy_context(config, document)), Plan.of(config))
         self.seconds = 0.0
         """Spent on reading and judging so far."""
@@ -92,7 +97,7 @@ class RunWatch:
 
 
 def alerts_of(directory: RunDirectory, policy: MonitorPolicy | None = None) -> list[Alert]:
-    """All alerts of a run as its files stand now. Raises RunError, PolicyError."""
+    """All alerts of a run as its files stand now. Raises RunError."""
     watch = RunWatch(directory, policy)
     watch.poll()
     return watch.alerts
