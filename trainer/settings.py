@@ -23,7 +23,7 @@ from trainer.config_errors import explain_validation_error, unknown_field
 from trainer.envs import registry
 from trainer.models.catalog import ModelInfo, ModelKind, default_lora, resolve_model
 from trainer.request import ParsedRequest, Span, parse_request
-from trainer.settings_data import absolute_files, check_task_file
+from trainer.settings_data import absolute_files, check_env_args, check_task_file
 
 AMOUNT_FIELDS = ("epochs", "max_steps", "max_episodes")
 """Fields that say how long a run is."""
@@ -43,6 +43,9 @@ PROFILES: dict[str, dict[str, Any]] = {
 }
 """Profile → base values. `original`: the published defaults of the system this one grew from, the plain base of
 demonstrations. They stand in for the defaults and for what the base of a skill says; active patches beat them."""
+
+NEAR = 0.85
+"""A word this like an environment's name is taken for it misspelt: gsm8 is, "reasoning" is not reasoning_gym (0.82)."""
 
 Source = Literal["request", "set", "override", "config", "policy", "default"]
 
@@ -108,6 +111,7 @@ def resolve(
     _make_paths_absolute(values, provenance, model, base, config_file)
     config = _validate(values, provenance)
     _check_environment(config, provenance)
+    check_env_args(config)
     warnings += check_task_file(config, provenance)
     warnings += _range_warnings(config, provenance, resolved_policy)
     if parsed is not None:
@@ -390,7 +394,7 @@ def _refuse_near_environments(parsed: ParsedRequest) -> None:
         return
     for span in parsed.unknown:
         for word in span.text.lower().replace("-", "_").split():
-            near = difflib.get_close_matches(word, names, n=1, cutoff=0.8)
+            near = difflib.get_close_matches(word, names, n=1, cutoff=NEAR)
             if near:
                 raise ConfigError(
                     f'"{word}" in the request is no environment. Did you mean {near[0]}? Allowed: {", ".join(names)}, '

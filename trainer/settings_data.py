@@ -5,6 +5,8 @@ from typing import Any
 
 from trainer.config import ConfigError, TrainingConfig
 from trainer.datafiles import DataFault, check_data
+from trainer.envs import registry
+from trainer.envs.base import EnvironmentFault, Split
 
 
 def absolute_files(env_args: dict[str, Any], base: Path) -> dict[str, Any]:
@@ -22,6 +24,22 @@ def absolute_files(env_args: dict[str, Any], base: Path) -> dict[str, Any]:
         if not path.is_file():
             raise ConfigError(f"env_args.{key} {env_args[key]!r}: there is no file {path}.")
     return {**env_args, **{key: str(path.resolve()) for key, path in files.items()}}
+
+
+def check_env_args(config: TrainingConfig) -> None:
+    """Lets a shipped environment make one problem, so that it can refuse its arguments. Raises ConfigError.
+
+    Other packages' environments wait for the worker: importing them here may be slow or need torch. So does a data set
+    from the hub, which would be fetched.
+    """
+    if config.data is not None or config.env_args.get("hub") or not registry.is_shipped(config.env):
+        return
+    try:
+        make = registry.load(config.env).tasks
+        if make is not None:
+            make(Split.TRAIN, 1, config.seed, config.difficulty, **config.env_args)
+    except (EnvironmentFault, ValueError, TypeError) as error:
+        raise ConfigError(f"env {config.env}: {error}") from error
 
 
 def check_task_file(config: TrainingConfig, provenance: dict[str, dict[str, Any]]) -> list[str]:

@@ -6,6 +6,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -50,13 +52,16 @@ def test_hand_written_requests_become_the_whole_configuration(
     """Nothing but what the request names differs from the defaults, and it says that the request named it."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
-    for name in ("Tasks.jsonl", "tasks.csv", "tasks.parquet"):
-        (tmp_path / "data" / name).touch()
+    (tmp_path / "data" / "Tasks.jsonl").write_text("".join(f'{{"prompt": "q{i}"}}\n' for i in range(5)))
+    (tmp_path / "data" / "tasks.csv").write_text("prompt\n" + "".join(f"q{i}\n" for i in range(5)))
+    rows = pyarrow.Table.from_pylist([{"prompt": f"q{i}"} for i in range(300)])
+    pyarrow.parquet.write_table(rows, tmp_path / "data" / "tasks.parquet")
     (tmp_path / "Out" / "Model").mkdir(parents=True)
     (tmp_path / "Out" / "Model" / "config.json").write_text("{}")
-    resolved = resolve(case["text"])
+    hub = {"env_args": {"hub": True}} if case["values"].get("env") == "gsm8k" else {}  # it never fetches unasked
+    resolved = resolve(case["text"], overrides=hub)
     defaults = TrainingConfig().model_dump()
-    wanted = {**defaults, **case["values"]}
+    wanted = {**defaults, **case["values"], **hub}
     actual = resolved.config.model_dump()
     own_paths = {"model", "data", "folder"}  # stored as aliases and absolute paths; test_settings holds those
     differing = {name for name in wanted if actual[name] != wanted[name]} - own_paths

@@ -225,8 +225,9 @@ def test_overrides_are_yaml(text: str, expected: tuple[str, Any]) -> None:
 
 
 def test_dotted_overrides_reach_into_mappings() -> None:
-    config = resolve(overrides=["env_args.digits=2", "env_args.negative=true", "columns.prompt=question"]).config
-    assert config.env_args == {"digits": 2, "negative": True}
+    overrides = ["env=house_rules", "env_args.count=2", "env_args.houses=fixed", "columns.prompt=question"]
+    config = resolve(overrides=overrides).config
+    assert config.env_args == {"count": 2, "houses": "fixed"}
     assert config.columns == {"prompt": "question"}
 
 

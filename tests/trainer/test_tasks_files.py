@@ -236,11 +236,34 @@ def test_settings_warn_where_epochs_would_count_problems_that_are_not_there(tmp_
 
 
 def test_files_of_env_args_become_absolute_and_must_exist(tmp_path: Path) -> None:
-    (tmp_path / "g.jsonl").write_text("{}\n")
+    rows = [{"question": f"q{i}", "answer": str(i)} for i in range(30)]
+    (tmp_path / "g.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     config = resolve(overrides={"env": "gsm8k", "env_args": {"file": "g.jsonl"}}, folder=tmp_path).config
     assert config.env_args == {"file": str(tmp_path / "g.jsonl")}
     with pytest.raises(ConfigError, match=r"env_args.test_file 'no.jsonl': there is no file"):
         resolve(overrides={"env": "gsm8k", "env_args": {"test_file": "no.jsonl"}}, folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"env": "gsm8k"}, r"env gsm8k: gsm8k needs its problems: env_args.file=.*env_args.hub=true"),
+        ({"env": "gsm8k", "env_args": {"pth": "x"}}, r"got pth"),
+        ({"env": "house_rules", "env_args": {"houses": "old"}}, r"env house_rules: .*'new' or 'fixed'"),
+        ({"env": "house_rules", "env_args": {"houses": "fixed", "count": "many"}}, r"env house_rules: "),
+        ({"env": "calculator", "env_args": {"digits": 3}}, r"env calculator: .*takes no env_args; got digits"),
+        ({"env": "reasoning_gym"}, r"got no dataset"),
+    ],
+)
+def test_arguments_that_an_environment_refuses_cost_no_worker_start(overrides: dict, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        resolve(overrides=overrides)
+
+
+def test_a_general_word_is_not_a_misspelt_environment() -> None:
+    assert resolve("train a reasoning model").config.env == "calculator"
+    with pytest.raises(ConfigError, match="Did you mean gsm8k"):
+        resolve("train on gsm8")
 
 
 def test_only_the_beginning_of_a_long_file_is_checked(tmp_path: Path) -> None:

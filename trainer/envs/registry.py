@@ -56,6 +56,12 @@ def names() -> list[str]:
     return sorted(_points())
 
 
+def is_shipped(name: str) -> bool:
+    """Whether an environment is ours: its module needs no torch, so that any process may load it."""
+    points = _points().get(name, {})
+    return len(points) == 1 and all(point.value.startswith("trainer.envs.") for point in points.values())
+
+
 def load(name: str, folders: tuple[Path, ...] = (), env_args: Mapping[str, Any] | None = None) -> EnvironmentSpec:
     """The environment called `name`.
 
