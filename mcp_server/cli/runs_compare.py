@@ -44,7 +44,7 @@ def show(found: RunComparison, console: Console) -> None:
         cells = [_measured(found, run_id, name) for run_id in found.runs]
         table.add_row(f"{name}: {metric}, {split} ({origin})", *cells)
     console.print(table)
-    for difference in found.differences:
+    for difference in found.differences if len(found.runs) > 2 else ():  # of two runs the verdict says it
         console.print(f"\n{difference.sentence}", markup=False)
     for note in found.notes:
         console.print(f"\nnote: {note}", markup=False)

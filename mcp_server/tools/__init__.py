@@ -9,11 +9,12 @@ from mcp_server.tooling import ToolSpec
 
 def all_specs() -> list[ToolSpec]:
     """Every tool, in the order in which the loop uses them."""
-    from mcp_server.tools import evaluating, monitoring, patches, rounds, skills, training, trajectories
+    from mcp_server.tools import comparing, evaluating, monitoring, patches, rounds, skills, training, trajectories
 
     return [
         *training.SPECS,
         *monitoring.SPECS,
+        *comparing.SPECS,
         *evaluating.SPECS,
         *trajectories.SPECS,
         *skills.SPECS,

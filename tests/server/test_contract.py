@@ -16,7 +16,7 @@ from mcp_server.tools import all_specs
 
 pytestmark = pytest.mark.anyio
 
-READ_ONLY = {"monitor_run", "list_runs", "load_skill", "skill_status", "round_status"}
+READ_ONLY = {"monitor_run", "list_runs", "compare_runs", "load_skill", "skill_status", "round_status"}
 DESTRUCTIVE = {"stop_run"}
 IDEMPOTENT = READ_ONLY | {"stop_run", "analyze_run", "segment_trajectories", "analyze_trajectories", "compile_skills"}
 OPEN_WORLD = {"start_training", "evolve", "evaluate_model", "try_model"}

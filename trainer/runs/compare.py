@@ -177,7 +177,8 @@ def _training(run: Run) -> Measure | None:
         return None
     episodes = sum(int(row.get("episodes", 0)) for row in rows[-len(last) :])
     error = standard_error(last)
-    interval = None if math.isnan(error) else (mean(last) - Z95 * error, mean(last) + Z95 * error)
+    # steps that are all alike have no spread to judge by; an interval without width would claim certainty
+    interval = None if math.isnan(error) or error == 0 else (mean(last) - Z95 * error, mean(last) + Z95 * error)
     return Measure(
         run_id=run.document.run_id,
         name="training reward",
