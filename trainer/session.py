@@ -60,7 +60,7 @@ class Session:
         transformers.set_seed(config.seed)
         folder = Path(config.folder) if config.folder else self.directory.path
         folders = (folder,) if config.folder else ()
-        spec = registry.load(config.env, folders)
+        spec = registry.load(config.env, folders, config.env_args)
         self.spec = spec
         self.tasks = build_tasks(config, spec, folder)
         self.reward = _reward(config, folders)

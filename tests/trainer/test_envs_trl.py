@@ -158,3 +158,25 @@ def test_trl_finds_the_same_tools() -> None:
         members = dict(inspect.getmembers(function(name), inspect.isfunction))
         theirs = [m for m in members if not m.startswith("_") and m not in ("reset", "get_reward")]
         assert load(name).tools == tuple(theirs)
+
+
+def test_the_examples_of_the_documentation_work(scripted) -> None:
+    import re
+
+    text = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {"PRICES": {"tea": "3"}}
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(block, names)
+    from trainer.envs.base import EnvironmentSpec
+
+    spec = EnvironmentSpec.of("shop", names["Shop"])
+    turns = [call("price", item="tea"), call("finish", answer="5")]
+    (episode,), _ = scripted([turns], spec)
+    assert (episode.reward, episode.stop_reason) == (1.0, StopReason.FINISHED)
+
+    class Till(names["Shop"]):
+        sold, total = True, "5"
+
+    for reward in (names["my_reward"], names["trl_reward"]):
+        (episode,), _ = scripted([turns], EnvironmentSpec.of("till", Till), reward=reward)
+        assert (episode.reward, episode.error) == (1.0, None)
