@@ -140,7 +140,8 @@ class Decoder:
         if width > 1 or bool((self.length != self.length[0]).any()):
             hidden_columns = torch.arange(seen) > own[..., None]
             mask = torch.zeros(rows, width, 1, seen).masked_fill_(hidden_columns[:, :, None], float("-inf"))
-            mask = mask.expand(rows, width, repeats, seen).reshape(rows, width * repeats, seen)
+            wide = mask.expand(self.groups, rows, width, repeats, seen)
+            mask = wide.reshape(self.groups * rows, width * repeats, seen)
         cos, sin = self.rotary(self.embedding, (self.header + own).flatten()[None])
         turn = torch.complex(cos[0, :, : self.dim // 2], sin[0, :, : self.dim // 2])[:, None]
         x = self.embedding[tokens.flatten()]
@@ -174,17 +175,16 @@ class Decoder:
         own_q = q.view(groups * rows, width * repeats, dim)
         own_k = k.view(groups * rows, -1, dim)[:, :seen]
         own_v = v.view(groups * rows, -1, dim)[:, :seen]
-        scores = q.new_empty(groups, tokens * repeats, header + seen)
-        own = scores.view(groups * rows, width * repeats, header + seen)
-        if header:
-            scores[:, :, :header] = torch.bmm(q, self.header_k[index])
-        own[:, :, header:] = torch.bmm(own_q, own_k.transpose(1, 2))
-        if mask is not None:
-            scores.view(groups, rows, width * repeats, -1)[..., header:] += mask
-        weights = scores.softmax(-1)
-        out = torch.bmm(weights.view(groups * rows, width * repeats, -1)[:, :, header:], own_v)
-        if header:
-            out = out.view(groups, tokens * repeats, dim) + torch.bmm(weights[:, :, :header], self.header_v[index])
+        own_scores = torch.bmm(own_q, own_k.mT) if mask is None else torch.baddbmm(mask, own_q, own_k.mT)
+        own_scores = own_scores.view(groups, tokens * repeats, seen)
+        if not header:
+            out = torch.bmm(own_scores.softmax(-1).view(groups * rows, width * repeats, seen), own_v)
+        else:
+            scores = torch.cat([torch.bmm(q, self.header_k[index]), own_scores], dim=-1)
+            weights = scores.softmax(-1)
+            shared = torch.bmm(weights[:, :, :header], self.header_v[index]).view(groups * rows, width * repeats, dim)
+            own_weights = weights.view(groups * rows, width * repeats, -1)[:, :, header:]
+            out = torch.baddbmm(shared, own_weights, own_v)  # bmm would take a slow way for strided weights
         return out.view(groups, tokens, repeats * dim).transpose(0, 1).reshape(tokens, heads * dim)
 
     def accept(self, counts: Tensor) -> None:
