@@ -51,6 +51,12 @@ class WorkspaceConfig(BaseModel):
     child_environment: list[str] = Field(
         default_factory=list, description="More environment variables (names, or prefixes ending in *) for workers."
     )
+    keep_runs: int = Field(
+        default=20, ge=0, description="So many of the newest runs `mcp-evo runs prune` leaves alone."
+    )
+    keep_runs_days: float = Field(
+        default=30.0, ge=0, description="Runs that ended within so many days it leaves alone, too."
+    )
     keep_free_mb: int = Field(default=500, ge=0, description="Free disk space (MB) without which no run is started.")
 
 
