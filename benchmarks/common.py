@@ -57,8 +57,8 @@ class Workload:
     dtype: str = "float32"
     micro_batch: int = 0
     """Rows of one forward pass on the TRL side, 0: all. TRL has no packing, so a large model needs parts."""
-    system_prompt: str | None = None
-    """None: the environment's own."""
+    stop_at_finish: bool = False
+    """Whether our side ends an episode when the answer is submitted. TRL cannot, so throughput is compared without."""
 
     def __post_init__(self) -> None:
         if self.episodes % self.generations:

@@ -32,7 +32,7 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.chat_template_utils import qwen2_5_chat_template
 
 from benchmarks.common import KEEP_FLAT, OURS, TRL, Workload
-from benchmarks.tool_task import SYSTEM_PROMPT, Arithmetic
+from benchmarks.tool_task import SYSTEM_PROMPT, Arithmetic, FinishingArithmetic
 from trainer.algorithms.advantages import group_advantages
 from trainer.config import TrainingConfig
 from trainer.envs.base import EnvironmentSpec, Row, Split
@@ -64,7 +64,7 @@ class Timed:
         began = time.perf_counter()
         result = super()._generate(prompts)  # type: ignore[misc]
         self.generate_seconds += time.perf_counter() - began
-        prompt_ids, completion_ids, mask, completions = result[:4]
+        prompt_ids, completion_ids, mask = result[:3]
         size = len(completion_ids)
         self.played = {
             "prompt_tokens": sum(map(len, prompt_ids)) / size,
@@ -217,7 +217,7 @@ def our_trainer(workload: Workload, tasks: Tasks, keep_flat: bool) -> tuple[Any,
     engine = RolloutEngine(
         loaded.model,
         loaded.tokenizer,
-        EnvironmentSpec.of("arithmetic", Arithmetic),
+        EnvironmentSpec.of("arithmetic", FinishingArithmetic if workload.stop_at_finish else Arithmetic),
         Limits(workload.max_completion_tokens, workload.max_turns, max_parse_errors=1),
         seed=workload.seed,
     )

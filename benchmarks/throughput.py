@@ -69,7 +69,8 @@ def measure(workload: Workload, work: Path, rounds: int, max_rounds: int, warm_u
                 seconds = one["seconds"]
                 print(
                     f"{'warm-up' if number < warm_up else f'round {number - warm_up + 1}':9s} {name:15s} "
-                    f"step {seconds['step']:8.3f} s  generate {seconds['generate']:8.3f}  update {seconds['update']:8.3f}  "
+                    f"step {seconds['step']:8.3f} s  generate {seconds['generate']:8.3f}  "
+                    f"update {seconds['update']:8.3f}  "
                     f"tokens {one['tokens_per_episode']:6.1f}  reward {one['reward_mean']:.2f}",
                     file=sys.stderr,
                     flush=True,
@@ -107,7 +108,8 @@ def table(document: dict[str, Any]) -> str:
     ours, trl = document["ours"], document["trl"]
     lines += [
         f"tokens an episode: ours {ours['tokens_per_episode']}, trl {trl['tokens_per_episode']} "
-        f"({100 * document['tokens_differ_by']:.1f} % apart); prompt {ours['prompt_tokens']} and {trl['prompt_tokens']}; "
+        f"({100 * document['tokens_differ_by']:.1f} % apart); "
+        f"prompt {ours['prompt_tokens']} and {trl['prompt_tokens']}; "
         f"turns {ours['turns_per_episode']} and {trl['turns_per_episode']}",
         f"reward mix: ours {ours['reward_mean']:.2f}, trl {trl['reward_mean']:.2f}; groups without variance: "
         f"{ours['flat_groups']:.2f} and {trl['flat_groups']:.2f}",

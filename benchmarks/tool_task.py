@@ -40,4 +40,12 @@ class Arithmetic:
         return max(self._reward, 0.0)
 
 
+class FinishingArithmetic(Arithmetic):
+    """The same with our member `finished`: an episode ends when the answer is submitted. TRL has no such thing."""
+
+    @property
+    def finished(self) -> bool:
+        return self._reward >= 0
+
+
 SYSTEM_PROMPT = "Solve the task with the tools."
