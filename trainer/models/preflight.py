@@ -48,7 +48,7 @@ PROBE_PROBLEMS = 6
 """Groups of the probe."""
 
 PROBE_GENERATIONS = 4
-"""Episodes of a group at most; 24 in all take a fifth of a second on `tiny`."""
+"""Episodes of a group at most; 24 in all take about a second on `tiny` on two busy cores."""
 
 PROBE_OCCURRENCE = 2**31
 """Key of the probe's random streams: no problem is drawn that often in a run."""
