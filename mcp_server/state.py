@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from optimizer.home import Home
     from optimizer.store import TrajectoryStore
+    from trainer.runs.detectors.feed import RunWatch
     from trainer.runs.findings import Thresholds
     from trainer.runs.launch import LocalLauncher
     from trainer.runs.processes import ProcessIdentity
+    from trainer.runs.rundir import RunDirectory
     from trainer.runs.workspace import Workspace
 
 SESSION_VARIABLE = "MCP_EVO_SESSION"
@@ -28,6 +30,9 @@ SESSION_VARIABLE = "MCP_EVO_SESSION"
 
 SESSION_PATTERN = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
 """What can name a session's folder; the same as `optimizer.ids.ID_PATTERN`, whose import can wait."""
+
+MAX_WATCHES = 16
+"""Runs whose judged series stay in memory."""
 
 LAYER_VARIABLE = "MCP_EVO_LAYER"
 """Fixes the layer of a whole session."""
@@ -50,6 +55,8 @@ class ServerState:
     """Whether a run may be under way, as far as this process knows."""
     children: "list[ProcessIdentity]" = field(default_factory=list, repr=False)
     """Commands that this process started and that have not ended, as far as it knows."""
+    _watches: "dict[Path, RunWatch]" = field(default_factory=dict, repr=False)
+    """Runs that were looked at: what was judged once is not judged again."""
     _home: "Home | None" = field(default=None, repr=False)
     _seeding: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -104,6 +111,17 @@ class ServerState:
         from trainer.runs.launch import LocalLauncher
 
         return LocalLauncher(worker_override())
+
+    def watch_of(self, directory: "RunDirectory") -> "RunWatch":
+        """The watch over a run, kept between looks. Raises RunError."""
+        from trainer.runs.detectors.feed import RunWatch
+
+        with self._seeding:
+            watch = self._watches.pop(directory.path, None) or RunWatch(directory)
+            self._watches[directory.path] = watch
+            while len(self._watches) > MAX_WATCHES:  # the one that was not looked at for longest
+                del self._watches[next(iter(self._watches))]
+            return watch
 
     def thresholds(self) -> "Thresholds":
         """Thresholds of the diagnosis by the live policy; the shipped defaults where there is no bank yet."""

@@ -8,7 +8,6 @@ from mcp_server.state import ServerState
 
 if TYPE_CHECKING:
     from optimizer.analyze.report import Report
-    from trainer.runs.detectors.feed import RunWatch
     from trainer.runs.detectors.types import Alert
     from trainer.runs.types import RunDocument
 
@@ -22,7 +21,6 @@ class Look:
     """Its metrics so far."""
     alerts: "tuple[Alert, ...]"
     """All so far, in the order in which they came."""
-    watch: "RunWatch"
     waiting_for: tuple[str, ...]
     folder: Path
     offset: int = 0
@@ -40,7 +38,6 @@ def look(state: ServerState, run_id: str | None, before: Look | None = None) -> 
     `before` is an earlier look at the same run: only what is new is read and judged.
     """
     from trainer.runs import supervise
-    from trainer.runs.detectors.feed import RunWatch
     from trainer.runs.registry import find_run, list_runs
     from trainer.runs.types import RunState
     from trainer.runs.workspace import Workspace
@@ -53,13 +50,13 @@ def look(state: ServerState, run_id: str | None, before: Look | None = None) -> 
         document = directory.read_document()
     new, offset = directory.metrics_from(before.offset if before is not None else 0)
     rows = _by_step([*(before.rows if before is not None else []), *new])
-    watch = before.watch if before is not None else RunWatch(directory)
+    watch = state.watch_of(directory)
     watch.poll()
     waiting: tuple[str, ...] = ()
     if document.state is RunState.QUEUED:
         active = (RunState.STARTING, RunState.RUNNING)
         waiting = tuple(run.document.run_id for run in list_runs(workspace) if run.document.state in active)
-    return Look(document, rows, tuple(watch.alerts), watch, waiting, directory.path, offset)
+    return Look(document, rows, tuple(watch.standing), waiting, directory.path, offset)
 
 
 def _by_step(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

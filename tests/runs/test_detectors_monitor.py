@@ -1,6 +1,8 @@
 """The monitor: line by line is the same as all at once; missing is skipped; nothing is told twice in a row."""
 
+import os
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +203,26 @@ def test_the_worker_records_alerts_and_hears_of_the_critical_one(tmp_path: Path)
     ]
     assert events[0]["evidence"][-1] == {"step": 7, "metric": "truncated_rate", "value": 0.3, "threshold": 0.05}
     assert [one.step for one in alerts_of(directory)] == [7, 10], "alert events feed nobody"
+
+    resumed = RunWatch(directory)
+    assert resumed.record() is None, "what was told before the run was resumed stops it no more"
+    assert len([one for one in directory.events() if one["kind"] == ALERT_EVENT]) == 2
+    write(directory, [{"step": s, "truncated_rate": 0.9} for s in range(12, 21)])
+    assert [resumed.record() is not None, resumed.alerts[-1].step] == [True, 20]
+
+
+def test_a_stall_that_is_over_is_not_told_any_more(tmp_path: Path) -> None:
+    directory = new_directory(tmp_path)
+    MonitorPolicy.shipped().with_values(stall={"seconds": 60.0}).save(directory.path)
+    live = RunWatch(directory)
+    directory.beat()
+    os.utime(directory.heartbeat_path, (time.time() - 100, time.time() - 100))
+    assert [one.name for one in live.poll()] == ["stall"]
+    assert [one.name for one in live.standing] == ["stall"]
+    directory.beat()
+    assert live.poll() == []
+    assert live.standing == []
+    assert [one.name for one in live.alerts] == ["stall"]
 
 
 def test_a_failed_run_tells_its_class(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ The worker polls after each step (`record`), the server and the command line whe
 policy (`monitor.json` of the run), so they tell the same alerts.
 """
 
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +14,7 @@ from trainer.config import TrainingConfig
 from trainer.models.catalog import resolve_model
 from trainer.runs.detectors.monitor import Monitor, merged
 from trainer.runs.detectors.policy import MonitorPolicy
-from trainer.runs.detectors.types import Alert, Plan, ProcessFacts, Severity
+from trainer.runs.detectors.types import Alert, Plan, ProcessFacts, Severity, Standing
 from trainer.runs.errors import RunError
 from trainer.runs.rundir import RunDirectory
 from trainer.runs.types import RunDocument, RunState
@@ -62,6 +63,8 @@ class RunWatch:
         """Spent on reading and judging so far."""
         self._metrics_at = self._events_at = 0
         self._early: list[Mapping[str, Any]] = []
+        self._recorded: set[tuple[object, object]] | None = None
+        self._turn = threading.Lock()
 
     @property
     def alerts(self) -> list[Alert]:
@@ -69,9 +72,17 @@ class RunWatch:
         return self.monitor.alerts
 
     def poll(self, *, process: bool = True) -> list[Alert]:
-        """Reads what is new and returns the alerts that it gives rise to."""
-        began = time.perf_counter()
-        told = len(self.monitor.alerts)
+        """Reads what is new and returns the alerts that it gives rise to. Several threads may look."""
+        with self._turn:
+            began = time.perf_counter()
+            told = len(self.monitor.alerts)
+            self._read()
+            if process:
+                self.monitor.look_at_process(process_facts(self.directory, self.directory.read_document()))
+            self.seconds += time.perf_counter() - began
+            return self.monitor.alerts[told:]
+
+    def _read(self) -> None:
         # metrics first: whatever belongs to a line that is read now is in the events by then
         rows, self._metrics_at = self.directory.metrics_from(self._metrics_at)
         events, self._events_at = self.directory.events_from(self._events_at)
@@ -83,14 +94,22 @@ class RunWatch:
                 self.monitor.add_event(line)
             else:
                 self.monitor.add_row(line)
-        if process:
-            self.monitor.look_at_process(process_facts(self.directory, self.directory.read_document()))
-        self.seconds += time.perf_counter() - began
-        return self.monitor.alerts[told:]
+
+    @property
+    def standing(self) -> list[Alert]:
+        """All alerts so far, without a stall that is over."""
+        stalled = self.monitor.statuses()["stall"].standing is Standing.ALERT
+        return [one for one in self.monitor.alerts if stalled or one.detector != "stall"]
 
     def record(self) -> Alert | None:
-        """The worker's look after a step: writes an event for each new alert and returns the first critical one."""
-        alerts = self.poll(process=False)
+        """The worker's look after a step: writes an event for each new alert and returns the first critical one.
+
+        What the directory tells already (of a run that is resumed) is not told again and stops nothing.
+        """
+        if self._recorded is None:
+            events = self.directory.events()
+            self._recorded = {(one.get("alert"), one.get("step")) for one in events if one.get("kind") == ALERT_EVENT}
+        alerts = [one for one in self.poll(process=False) if (one.name, one.step) not in self._recorded]
         for alert in alerts:
             self.directory.append_event(ALERT_EVENT, **alert.as_dict())
         return next((alert for alert in alerts if alert.severity is Severity.CRITICAL), None)
