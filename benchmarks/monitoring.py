@@ -141,10 +141,13 @@ def detector_line(
     quiet = f"{alarms.get(detector.id, 0)} of {healthy_runs}; {false} of {len(recorded)}"
     if notes.get(detector.id):
         quiet += f" (notes: {notes[detector.id]})"
-    return (
-        f"| {detector.id} | {detector.rule} | {detector.source} | {detector.severity} | {shown} | {on_records} | "
-        f"{quiet} | {delays} |"
-    ).replace("|loss|", "size of the loss")
+    cells = (detector.id, detector.rule, detector.source, detector.severity, shown, on_records, quiet, delays)
+    return table_row(cells)
+
+
+def table_row(cells: Sequence[object]) -> str:
+    """A line of a table; a bar inside a cell would end it."""
+    return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
 
 
 def kind_text(curve: list[Recall]) -> str:
@@ -159,7 +162,7 @@ def script_table(results: list[list[Recall]]) -> str:
         fault = curve[0].fault
         name = fault.detector if fault.kind is None else f"{fault.detector}:{fault.kind}"
         cells = [f"{one.rate:.2f}" + ("" if one.median_delay is None else f" ({one.median_delay})") for one in curve]
-        lines.append(f"| {name} | {fault.meaning} | {' | '.join(cells)} |".replace("|loss|", "size of the loss"))
+        lines.append(table_row((name, fault.meaning, *cells)))
     return "\n".join([*head, *lines])
 
 
