@@ -4,7 +4,7 @@
 
 All subjects meet the same problems, the same grader and the same random streams; a subject is loaded, played on every
 split and seed, and let go before the next one. Before anything is played it is checked that no problem belongs to two
-splits, the training and validation problems of the run itself included.
+splits, the training and validation problems of the runs that the subjects come from included.
 """
 
 import argparse
@@ -84,7 +84,7 @@ def problems_of(plan: EvaluationPlan, world: World) -> tuple[Problems, list[str]
             if len(rows) < plan.n:
                 warnings.append(f"the {split} split has {len(rows)} problems, {plan.n} were asked for (seed {seed})")
             found[split, seed] = rows
-    check_disjoint(own, found)
+    check_disjoint(own, found, learned_by(plan, world.folder))
     return found, warnings
 
 
@@ -93,18 +93,45 @@ def _sized(config: TrainingConfig, n: int, seed: int) -> TrainingConfig:
     return config.model_copy(update={"test_problems": max(8, n), "validation_problems": max(8, n), "seed": seed})
 
 
-def check_disjoint(own: Tasks, found: Problems) -> None:
-    """Raises DataFault where a problem is in two splits; `own`: what the run learned from and steered by."""
+def learned_by(plan: EvaluationPlan, beside: Path) -> list[Tasks]:
+    """What the subjects learned from and steered by, as far as it can be met here: same environment or same file."""
+    known = []
+    for config in plan.learned:
+        if config.env == plan.config.env or (config.data is not None and config.data == plan.config.data):
+            known.append(open_world(config, beside).tasks(config))
+    return known
+
+
+def check_disjoint(own: Tasks, found: Problems, learned: Sequence[Tasks] = ()) -> None:
+    """Raises DataFault where a problem is in two splits, or where a subject learned from a problem it is tested on.
+
+    `own`: the splits of the plan's own configuration. `learned`: those of the subjects' trainings, whose splits may
+    lie elsewhere (a file is split by the seed of the run), so only what is tested must not be learned from.
+    """
     owners: dict[str, SplitName] = {}
     known: tuple[tuple[SplitName, list[Row]], ...] = (("train", own.train), ("validation", own.validation))
     for split, rows in (*known, *((split, rows) for (split, _), rows in found.items())):
         for row in rows:
             owner = owners.setdefault(identity_of(row), split)
             if owner != split:
-                raise DataFault(
-                    f"a problem of the {split} split is also in the {owner} split: {str(row['prompt'])[:200]!r}. A "
-                    "test on it would measure memory. The environment's tasks(split, …) must give disjoint splits."
-                )
+                raise DataFault(_two_splits(row, split, owner))
+    for tasks in learned:
+        trained = {identity_of(row) for row in tasks.train}
+        steered = {identity_of(row) for row in tasks.validation}
+        for (split, _), rows in found.items():
+            for row in rows if split != "train" else ():
+                if identity_of(row) in trained:
+                    raise DataFault(_two_splits(row, split, "train"))
+                if split == "test" and identity_of(row) in steered:
+                    raise DataFault(_two_splits(row, split, "validation"))
+
+
+def _two_splits(row: Row, split: SplitName, owner: SplitName) -> str:
+    return (
+        f"a problem of the {split} split is also in the {owner} split of what a model was trained with: "
+        f"{str(row['prompt'])[:200]!r}. A test on it would measure memory. The environment's tasks(split, …) must give "
+        "disjoint splits; runs on one file share them only with one seed."
+    )
 
 
 @dataclass

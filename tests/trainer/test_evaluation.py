@@ -153,15 +153,43 @@ def test_a_problem_on_two_sides_is_refused_also_when_only_the_run_trained_on_it(
     row = {"prompt": "What is 2 + 3?", "answer": "5"}
     other = {"prompt": "What is 4 + 3?", "answer": "7"}
     check_disjoint(Tasks([row], [], []), {("train", 1): [row], ("test", 1): [other]})
-    with pytest.raises(DataFault, match=r"test split is also in the train split: 'What is 2 \+ 3\?'"):
+    with pytest.raises(DataFault, match=r"test split is also in the train split of .*'What is 2 \+ 3\?'"):
         check_disjoint(Tasks([row], [], []), {("test", 1): [{**row, "id": 17, "answer": "five"}]})
     with pytest.raises(DataFault, match="validation"):
         check_disjoint(Tasks([], [row], []), {("test", 2): [other, row]})
 
 
-def test_the_splits_of_a_file_do_not_move_with_the_seed(workspace: Workspace, tmp_path: Path) -> None:
-    file = tmp_path / "tasks.jsonl"
+def numbered_file(folder: Path) -> Path:
+    file = folder / "tasks.jsonl"
     file.write_text("".join(f'{{"prompt": "What is {i} + 1?", "answer": "{i + 1}"}}\n' for i in range(100)))
+    return file
+
+
+def test_another_run_must_not_have_learned_from_the_test(workspace: Workspace, tmp_path: Path) -> None:
+    """Two runs on one file with two seeds: each one's training holds problems of the other's test."""
+    file = str(numbered_file(tmp_path))
+    for run_id, seed in (("one", 1), ("two", 2), ("same", 1)):
+        finished_run(workspace, config_of(data=file, seed=seed), run_id)
+    fair = plan_evaluation(workspace, "one", Wishes(n=15, against=["same"]))
+    assert len(fair.learned) == 2
+    problems_of(fair, open_world(fair.config, tmp_path))
+    unfair = plan_evaluation(workspace, "one", Wishes(n=15, against=["two"]))
+    with pytest.raises(DataFault, match="of what a model was trained with"):
+        problems_of(unfair, open_world(unfair.config, tmp_path))
+    moved = plan_evaluation(workspace, "one", Wishes(n=15, overrides={"seed": 2}))
+    with pytest.raises(DataFault, match="of what a model was trained with"):
+        problems_of(moved, open_world(moved.config, tmp_path))
+
+
+def test_generated_problems_are_fair_to_runs_of_any_seed_and_difficulty(workspace: Workspace, tmp_path: Path) -> None:
+    finished_run(workspace, config_of(seed=1, problems=400), "one")
+    finished_run(workspace, config_of(seed=2, problems=400, difficulty="hard"), "two")
+    plan = plan_evaluation(workspace, "one", Wishes(n=200, against=["two"], difficulty="simple", seeds=(7,)))
+    problems_of(plan, open_world(plan.config, tmp_path))
+
+
+def test_the_splits_of_a_file_do_not_move_with_the_seed(workspace: Workspace, tmp_path: Path) -> None:
+    file = numbered_file(tmp_path)
     plan = plan_of(workspace, overrides={"data": str(file)}, n=15, seeds=(1, 2))
     problems, _ = problems_of(plan, open_world(plan.config, tmp_path))
     assert problems["test", 1] == problems["test", 2]

@@ -68,14 +68,19 @@ def plan_evaluation(
     _check(wishes, ks)
     run = find_target(workspace, target)
     overrides = _overrides(wishes)
+    learned: list[TrainingConfig] = []
     if run is not None:
-        config = _changed(run.directory.read_config(), overrides)
+        learned.append(run.directory.read_config())
+        config = _changed(learned[0], overrides)
         subjects = list(_of_run(run, config))
     else:
         config = resolve(overrides={**overrides, "model": target}, policy=policy, folder=folder).config
         subjects = [Subject(name=_short(target), model=config.model)]
-    for other in wishes.against:
-        subjects.append(_other(workspace, other, {one.name for one in subjects}, folder))
+    for name in wishes.against:
+        other = find_target(workspace, name)
+        subjects.append(_other(other, name, {one.name for one in subjects}, folder))
+        if other is not None:
+            learned.append(other.directory.read_config())
     seeds = tuple(dict.fromkeys(wishes.seeds)) if wishes.seeds else (config.seed,)
     return EvaluationPlan(
         evaluation_id=new_evaluation_id(),
@@ -83,6 +88,7 @@ def plan_evaluation(
         target=target,
         run_id=None if run is None else run.document.run_id,
         config=config,
+        learned=tuple(learned),
         subjects=tuple(subjects),
         splits=tuple(split for split in SPLITS if split in wishes.splits),
         n=wishes.n,
@@ -163,8 +169,7 @@ def _of_run(run: Run, config: TrainingConfig) -> tuple[Subject, Subject]:
     return Subject(name="base", model=run.directory.read_config().model), trained
 
 
-def _other(workspace: Workspace | None, target: str, taken: set[str], folder: Path | None) -> Subject:
-    run = find_target(workspace, target)
+def _other(run: Run | None, target: str, taken: set[str], folder: Path | None) -> Subject:
     if run is not None:
         trained = _of_run(run, run.directory.read_config())[1]
         return trained.model_copy(update={"name": _free(run.document.run_id, taken)})

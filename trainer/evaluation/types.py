@@ -51,7 +51,9 @@ class EvaluationPlan(BaseModel):
     run_id: str | None = None
     """The run that is evaluated; its own training and validation problems must not be tested on."""
     config: TrainingConfig
-    """Environment, limits, grader; of a run: its configuration."""
+    """Environment, limits, grader; of a run: its configuration, with what was asked to be different."""
+    learned: tuple[TrainingConfig, ...] = ()
+    """Configurations that the subjects were trained with: no test problem may come from their training."""
     subjects: tuple[Subject, ...] = Field(min_length=1)
     """The first one is what the others are compared with."""
     splits: tuple[SplitName, ...] = ("test",)
