@@ -33,7 +33,7 @@ class TrainingConfig(BaseModel):
 
     env: str = Field(
         "calculator",
-        description="Environment: calculator, house_rules, lookup, another registered name, or python:module:Class.",
+        description="Environment: calculator, house_rules, lookup, gsm8k, any registered name, python:module:Class.",
     )
     env_args: dict[str, Any] = Field(default_factory=dict, description="Keyword arguments of the environment's tasks.")
     difficulty: Literal["simple", "mixed", "hard"] = Field("mixed", description="Difficulty of generated problems.")
@@ -44,7 +44,7 @@ class TrainingConfig(BaseModel):
         default_factory=dict, description="Column map of `data`: our name (prompt, answer, …) to the file's column."
     )
     reward: str | None = Field(
-        None, description="Own reward python:module:function(episode) -> float, instead of the environment's."
+        None, description="Own reward python:module:function (ours or TRL's signature), instead of the environment's."
     )
 
     folder: str | None = Field(
@@ -100,6 +100,9 @@ class TrainingConfig(BaseModel):
     )
     max_turns: int = Field(4, ge=1, le=256, description="Model turns in one episode.")
     tool_timeout_s: float = Field(10.0, gt=0, le=3600, description="Seconds one tool call may take.")
+    examples: int = Field(
+        0, ge=0, le=16, description="Worked examples shown before each problem, where the environment has solutions."
+    )
     system_prompt: str | None = Field(None, max_length=20_000, description="Replaces the environment's system prompt.")
 
     test_problems: int = Field(128, ge=8, le=100_000, description="Held-out problems of eval.before and eval.after.")
@@ -166,7 +169,7 @@ class TrainingConfig(BaseModel):
         if self.loss_type == "cispo" and self.clip_range[1] < 1:
             raise ValueError(
                 f"epsilon_high {self.epsilon_high:g} would scale every token down: with loss_type cispo it is the "
-                "largest probability ratio, not a distance from 1. Use a value of at least 1 (5 is usual), or leave it out."
+                "largest probability ratio, not a distance from 1. Use at least 1 (5 is usual), or leave it out."
             )
         if self.batch_size > self.problems:
             raise ValueError(

@@ -14,6 +14,7 @@ from typing import Any
 from trainer.config import TrainingConfig
 from trainer.datafiles import DataFault, read_rows, split_rows
 from trainer.envs.base import EnvironmentSpec, Row, Split
+from trainer.examples import worked_examples
 from trainer.rollout.types import EpisodeRequest, Message
 
 TEST_SEED = 1_000_003
@@ -39,7 +40,23 @@ class Tasks:
 
 
 def build_tasks(config: TrainingConfig, spec: EnvironmentSpec, folder: Path) -> Tasks:
-    """The problems that a configuration asks for. `folder`: what a relative `data` path is relative to."""
+    """The problems that a configuration asks for, worked examples before each. `folder`: what a relative `data` path is
+    relative to."""
+    tasks = _problems(config, spec, folder)
+    shown = worked_examples(config, spec)
+    if not shown:
+        return tasks
+    return Tasks(*([_behind(shown, row) for row in rows] for rows in (tasks.train, tasks.validation, tasks.test)))
+
+
+def _behind(shown: list[Message], row: Row) -> Row:
+    """The row with examples before its question."""
+    messages = conversation(row, None)
+    opening = [m for m in messages[:1] if m["role"] == "system"]
+    return {**row, "prompt": [*opening, *shown, *messages[len(opening) :]]}
+
+
+def _problems(config: TrainingConfig, spec: EnvironmentSpec, folder: Path) -> Tasks:
     path = data_path(config, folder)
     if path is not None:
         return _from_file(config, path)

@@ -71,6 +71,8 @@ class EnvironmentSpec:
     """Whether the class has `get_reward`."""
     takes_prompt: bool = False
     """Whether `reset` has an argument `prompt`."""
+    solution: Callable[[Row], list[tuple[str, dict[str, Any]]]] | None = None
+    """solution(row) -> the calls of a good episode, one a turn, where the class can be shown."""
 
     @classmethod
     def of(cls, name: str, environment: type) -> "EnvironmentSpec":
@@ -103,6 +105,7 @@ class EnvironmentSpec:
             timeouts=_timeouts(name, environment, tools),
             grades="get_reward" in members,
             takes_prompt="prompt" in inspect.signature(members["reset"]).parameters,
+            solution=dict(inspect.getmembers(environment, inspect.ismethod)).get("solution"),
         )
 
     def check_graded(self) -> None:

@@ -1,6 +1,7 @@
 """`calculator`: arithmetic in words, a `calculate` tool and a `finish` tool. Reward 1 for the right final answer."""
 
 import random
+import re
 from typing import Any
 
 from trainer.envs.arithmetic import evaluate, show
@@ -14,6 +15,9 @@ def simple_problem(rng: random.Random) -> str:
     """Two numbers from 2 to 20."""
     return f"{rng.randint(2, 20)} {rng.choice('+-*')} {rng.randint(2, 20)}"
 
+
+EXPRESSION = re.compile(r"[(\d][\d ()+*-]*[\d)]")
+"""The expression in a question."""
 
 MAX_RESULT = 9999
 """Results of hard problems have at most four digits: the task is to choose the calls, not to copy long numbers."""
@@ -55,3 +59,11 @@ class Calculator(NumberTask):
             return expression, {"prompt": question, "answer": show(evaluate(expression))}
 
         return draw(make, Split(split), n, seed, scope=f"calculator/{difficulty}")
+
+    @classmethod
+    def solution(cls, row: Row) -> list[tuple[str, dict[str, Any]]]:
+        """The question's own expression, then its result."""
+        found = EXPRESSION.search(row["prompt"])
+        if found is None:
+            raise ValueError("there is no expression in the prompt")
+        return [("calculate", {"expression": found.group()}), ("finish", {"answer": row["answer"]})]

@@ -5,6 +5,7 @@ split, new numbers at test time: what can be learned into the weights).
 """
 
 import random
+import re
 from typing import Any
 
 from trainer.envs.arithmetic import evaluate, show
@@ -65,3 +66,12 @@ class HouseRules(NumberTask):
             return (house, a, b), row
 
         return draw(make, split, n, seed, scope=f"house_rules/{difficulty}/{houses}/{count}")
+
+    @classmethod
+    def solution(cls, row: Row) -> list[tuple[str, dict[str, Any]]]:
+        """What the operator means in the house, written out, then its result."""
+        found = re.search(r"(\d+) @ (\d+)", row["prompt"])
+        if found is None:
+            raise ValueError("there is no `x @ y` in the prompt")
+        written = expression(row["house"], int(found.group(1)), int(found.group(2)))
+        return [("calculate", {"expression": written}), ("finish", {"answer": row["answer"]})]

@@ -60,6 +60,18 @@ class Lookup:
 
         return draw(make, Split(split), n, seed, scope=f"lookup/{difficulty}")
 
+    @classmethod
+    def solution(cls, row: Row) -> list[tuple[str, dict[str, Any]]]:
+        """One look-up a link, then the value's, then the answer."""
+        words = row["prompt"].removeprefix("What is the ").removesuffix("?").split(" of ")
+        value, person = words[0], words[-1]
+        facts = facts_of(random.Random(f"register/{row['register']}"))
+        calls: list[tuple[str, dict[str, Any]]] = []
+        for field in [*(word.removeprefix("the ") for word in reversed(words[1:-1])), value]:
+            calls.append(("look_up", {"person": person, "field": field}))
+            person = facts[person][field]
+        return [*calls, ("finish", {"answer": row["answer"]})]
+
     def reset(self, answer: str = "", register: int = 0, **_: Any) -> None:
         """Takes the expected answer and the seed of the facts."""
         self._facts = facts_of(random.Random(f"register/{register}"))

@@ -19,7 +19,7 @@ from trainer.models import templates
 from trainer.models.parsing.select import parser_for
 from trainer.models.parsing.types import ParsedTurn
 from trainer.models.templates import MARKER, QUESTION, Message, TemplateFault
-from trainer.rollout.toolless import describe_tools, results_message
+from trainer.rollout.toolless import describe_tools, results_message, spoken
 
 AWKWARD = 'a"b\\c\nd <e> {f} \u00e9'
 """What a template that quotes or escapes tool results would change."""
@@ -103,6 +103,8 @@ class Renderer:
     def _adapted(self, messages: list[Message]) -> list[Message]:
         """Tools into the system message where the template ignores them; the system message into the user's where the
         template has no place for it."""
+        if not self.parser.native:
+            messages = spoken(messages)
         system, rest = (messages[0]["content"], messages[1:]) if _is_system(messages) else ("", messages)
         if self.tools and not self.parser.native:
             system = "\n\n".join(part for part in (system, describe_tools(self.tools)) if part)
