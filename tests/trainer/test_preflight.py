@@ -360,6 +360,17 @@ def test_the_shipped_environments_reward_their_own_answers(tiny: LoadedModel, na
     assert module._reference_reward(run.spec, run.engine, row, None, 5.0) == 1.0
 
 
+def test_an_own_solution_counts_more_than_the_answer(tiny: LoadedModel) -> None:
+    """The answer alone is right, but the solution that the environment states is wrong."""
+    run = Run(tiny)
+    wrong = replace(run.spec, solution=lambda row: [("calculate", {"expression": "1"}), ("finish", {"answer": "x"})])
+    assert module._reference_reward(wrong, run.engine, run.tasks.train[0], None, 5.0) == 0.0
+    no_answer = replace(run.spec, solution=lambda row: [("calculate", {"expression": "("})])
+    assert module._reference_reward(no_answer, run.engine, run.tasks.train[0], None, 5.0) is None
+    only_answer = replace(run.spec, solution=None)
+    assert module._reference_reward(only_answer, run.engine, run.tasks.train[0], None, 5.0) == 1.0
+
+
 def test_context_is_the_models_or_the_tokenizers(tiny: LoadedModel, monkeypatch: Any) -> None:
     assert context_of(tiny) == 4096
     monkeypatch.setattr(tiny.tokenizer, "model_max_length", 512)

@@ -11,6 +11,7 @@ from template_zoo import FAMILIES
 from trainer.envs import registry
 from trainer.envs.base import EnvironmentFault, EnvironmentSpec
 from trainer.experience.block import with_experience
+from trainer.models import templates
 from trainer.models.load import LoadedModel
 from trainer.models.parsing import Format, ToolCall
 from trainer.models.templates import fallback_template, render, turn_end
@@ -281,8 +282,19 @@ def test_the_prompt_does_not_change_from_day_to_day() -> None:
 
 def test_a_conversation_that_the_template_refuses_is_named() -> None:
     renderer = renderer_of("gemma")
-    with pytest.raises(TemplateFault, match=r"cannot render the roles user, user: Roles must alternate"):
-        renderer.prompt_ids([{"role": "user", "content": "a"}, {"role": "user", "content": "b"}])
+    with pytest.raises(TemplateFault, match=r"cannot render the roles assistant, user: Roles must alternate"):
+        templates.render(
+            renderer.tokenizer,
+            [{"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}],
+            generate=True,
+        )
+
+
+def test_neighbours_of_one_role_are_joined_where_the_template_insists() -> None:
+    conversation = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
+    gemma, smollm = renderer_of("gemma").prompt_text(conversation), renderer_of("smollm2").prompt_text(conversation)
+    assert gemma.endswith("a\n\nb<end_of_turn>\n<start_of_turn>model\n")
+    assert smollm.endswith("a<|im_end|>\n<|im_start|>user\nb<|im_end|>\n<|im_start|>assistant\n")
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ from trainer.models.preflight_rules import (
 )
 from trainer.rollout.engine import RolloutEngine
 from trainer.rollout.toolless import hermes_text
-from trainer.rollout.tools import ToolRunner, ToolTimeout
+from trainer.rollout.tools import ToolRunner
 from trainer.rollout.types import Episode, EpisodeRequest
 from trainer.runs.detectors.types import Severity
 from trainer.tasks import Tasks, conversation, group_requests
@@ -190,33 +190,48 @@ def _readable(engine: RolloutEngine) -> bool:
 def _reference_reward(
     spec: EnvironmentSpec, engine: RolloutEngine, row: Row, system: str | None, timeout_s: float
 ) -> float | None:
-    """The reward for submitting a problem's own answer; None where it is not known how to (no `answer`, or not exactly
-    one tool with an argument of that name), or where that failed, which the probe's episodes will show."""
+    """The reward for a problem's own solution; None where none is known, or where playing it failed, which the
+    probe's episodes will show."""
+    request = group_requests(row, system, 0, PROBE_OCCURRENCE, 1)[0]
+    with _generators_kept():
+        try:
+            calls = _reference_calls(spec, engine, row, request)
+            if not calls:
+                return None
+            environment = spec.factory()
+            environment.reset(**spec.reset_arguments(request.messages, request.row))
+            tools = ToolRunner(timeout_s)
+            good = all(tools.call(environment, spec.tools, call)[1] for call in calls)
+            reward = engine.reward(_episode_of(engine, request, calls), environment) if good else None
+            if "close" in dir(environment):
+                environment.close()
+        except (Exception, SystemExit):
+            return None
+    return reward
+
+
+def _reference_calls(spec: EnvironmentSpec, engine: RolloutEngine, row: Row, request: EpisodeRequest) -> list[ToolCall]:
+    """The environment's own solution, else the row's `answer` given to the only tool that takes one, else none."""
+    if spec.solution is not None:
+        question = {**row, "prompt": request.messages[-1]["content"]}  # worked examples may stand before it
+        return [ToolCall(name, arguments) for name, arguments in spec.solution(question)]
     takes = [
         (tool["function"]["name"], tool["function"]["parameters"]["properties"]["answer"])
         for tool in engine.renderer.tools
         if "answer" in tool["function"].get("parameters", {}).get("properties", {})
     ]
     if "answer" not in row or len(takes) != 1:
-        return None
+        return []
     name, schema = takes[0]
-    answer = str(row["answer"]) if schema.get("type") == "string" else row["answer"]
-    call = ToolCall(name, {"answer": answer})
-    request = group_requests(row, system, 0, PROBE_OCCURRENCE, 1)[0]
-    shown = {"type": "function", "function": {"name": name, "arguments": call.arguments}}
+    return [ToolCall(name, {"answer": str(row["answer"]) if schema.get("type") == "string" else row["answer"]})]
+
+
+def _episode_of(engine: RolloutEngine, request: EpisodeRequest, calls: Sequence[ToolCall]) -> Episode:
+    """What a reward function may look at."""
     episode = Episode(request, engine.renderer.prompt_ids(request.messages))
-    episode.messages = [*request.messages, {"role": "assistant", "content": "", "tool_calls": [shown]}]
-    with _generators_kept():
-        try:
-            environment = spec.factory()
-            environment.reset(**spec.reset_arguments(request.messages, request.row))
-            _, good = ToolRunner(timeout_s).call(environment, spec.tools, call)
-            reward = engine.reward(episode, environment) if good else None
-            if "close" in dir(environment):
-                environment.close()
-        except (Exception, SystemExit, ToolTimeout):
-            return None
-    return reward
+    shown = [{"type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in calls]
+    episode.messages = [*request.messages, {"role": "assistant", "content": "", "tool_calls": shown}]
+    return episode
 
 
 # ---- memory

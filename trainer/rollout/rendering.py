@@ -98,7 +98,12 @@ class Renderer:
 
     def prompt_text(self, messages: list[Message]) -> str:
         """The same as text."""
-        return templates.render(self.tokenizer, self._adapted(messages), self._native_tools, generate=True)
+        adapted = self._adapted(messages)
+        text = templates.attempt(self.tokenizer, adapted, self._native_tools, generate=True)
+        if text is not None:
+            return text
+        # some templates insist that user and assistant alternate: neighbours of one role become one message
+        return templates.render(self.tokenizer, _joined(adapted), self._native_tools, generate=True)
 
     def _adapted(self, messages: list[Message]) -> list[Message]:
         """Tools into the system message where the template ignores them; the system message into the user's where the
@@ -214,6 +219,19 @@ class Renderer:
 
     def _encode(self, text: str) -> list[int]:
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def _joined(messages: list[Message]) -> list[Message]:
+    """Text messages that follow one of the same role, added to it."""
+    joined: list[Message] = []
+    for message in messages:
+        last = joined[-1] if joined else {}
+        texts = [m.get("content") for m in (last, message)]
+        if message["role"] == last.get("role") and all(isinstance(text, str) for text in texts):
+            joined[-1] = dict(last, content="\n\n".join(str(text) for text in texts))
+        else:
+            joined.append(message)
+    return joined
 
 
 def _is_system(messages: list[Message]) -> bool:
