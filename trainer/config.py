@@ -95,11 +95,16 @@ class TrainingConfig(BaseModel):
     weight_decay: float = Field(0.0, ge=0, le=1, description="AdamW weight decay.")
 
     temperature: float = Field(1.0, gt=0, le=10, description="Sampling temperature of training episodes.")
+    top_p: float = Field(1.0, gt=0, le=1, description="Sample from the likeliest tokens of this probability; 1: all.")
+    top_k: int = Field(0, ge=0, le=1_000_000, description="Sample from that many likeliest tokens; 0: all.")
     max_completion_tokens: int = Field(
         256, ge=4, le=131_072, description="Tokens of one episode after its prompt, the environment's included."
     )
     max_turns: int = Field(4, ge=1, le=256, description="Model turns in one episode.")
     tool_timeout_s: float = Field(10.0, gt=0, le=3600, description="Seconds one tool call may take.")
+    max_episode_s: float | None = Field(
+        None, gt=0, le=86_400, description="Seconds after which an episode gets no further turn; null: no limit."
+    )
     examples: int = Field(
         0, ge=0, le=16, description="Worked examples shown before each problem, where the environment has solutions."
     )

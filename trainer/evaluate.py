@@ -1,5 +1,6 @@
 """Held-out evaluation: temperature 1, one sample a problem, the same random streams before and after training."""
 
+import math
 import time
 from collections.abc import Callable
 
@@ -21,6 +22,7 @@ def limits_of(config: TrainingConfig) -> Limits:
         max_completion_tokens=config.max_completion_tokens,
         max_turns=config.max_turns,
         tool_timeout_s=config.tool_timeout_s,
+        max_seconds=math.inf if config.max_episode_s is None else config.max_episode_s,
     )
 
 

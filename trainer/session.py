@@ -77,6 +77,8 @@ class Session:
             seed=config.seed,
             reward=self.reward,
             on_turn=self.directory.beat,
+            top_p=config.top_p,
+            top_k=config.top_k,
         )
         self.evaluator = Evaluator(
             config, self.loaded, spec, self.tasks, reward=self.reward, on_turn=self.directory.beat

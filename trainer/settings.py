@@ -24,6 +24,7 @@ from trainer.envs import registry
 from trainer.models.catalog import ModelInfo, ModelKind, default_lora, resolve_model
 from trainer.request import ParsedRequest, Span, parse_request
 from trainer.settings_data import absolute_files, check_env_args, check_task_file
+from trainer.settings_warnings import beside_the_config, range_warnings, sampling_warnings
 
 AMOUNT_FIELDS = ("epochs", "max_steps", "max_episodes")
 """Fields that say how long a run is."""
@@ -113,7 +114,8 @@ def resolve(
     _check_environment(config, provenance)
     check_env_args(config)
     warnings += check_task_file(config, provenance)
-    warnings += _range_warnings(config, provenance, resolved_policy)
+    warnings += range_warnings(config, provenance, resolved_policy)
+    warnings += sampling_warnings(config)
     if parsed is not None:
         _refuse_near_environments(parsed)
         for name, value in layers[1].values.items():
@@ -121,7 +123,7 @@ def resolve(
                 warnings.append(
                     f"{override_source} {name}={value} has no effect: the request says {layers[0].values[name]}"
                 )
-        warnings += _beside_the_config(parsed)
+        warnings += beside_the_config(parsed)
         warnings += [f'not understood and ignored: "{span.text}"' for span in parsed.unknown]
     return Resolved(
         config=config,
@@ -400,44 +402,3 @@ def _refuse_near_environments(parsed: ParsedRequest) -> None:
                     f'"{word}" in the request is no environment. Did you mean {near[0]}? Allowed: {", ".join(names)}, '
                     f"or --set env=python:module:Class for your own."
                 )
-
-
-def _beside_the_config(parsed: ParsedRequest) -> list[str]:
-    """What the request says and no field of a single run's configuration holds."""
-    warnings = []
-    if parsed.rounds is not None:
-        warnings.append(
-            f'"{parsed.phrase_of("rounds")}": rounds belong to mcp-evo evolve and mean nothing to a single training; '
-            f"for passes over the training set write {parsed.rounds} epochs"
-        )
-    if parsed.experience not in (None, "off"):
-        warnings.append(
-            f'"{parsed.phrase_of("experience")}": understood as the experience preset {parsed.experience}, '
-            "but this version trains without experience"
-        )
-    return warnings
-
-
-def _range_warnings(
-    config: TrainingConfig, provenance: dict[str, dict[str, Any]], policy: ResolvedPolicy | None
-) -> list[str]:
-    if policy is None:
-        return []
-    warnings = []
-    for name in TrainingConfig.model_fields:
-        value = getattr(config, name)
-        if (
-            provenance[name]["source"] in ("policy", "default")
-            or isinstance(value, bool)
-            or not isinstance(value, (int, float))
-        ):
-            continue
-        low, high = policy.get(f"{name}.min"), policy.get(f"{name}.max")
-        if (low is not None and value < low) or (high is not None and value > high):
-            span = f"{'' if low is None else f'{low:g}'} … {'' if high is None else f'{high:g}'}".strip()
-            size = policy.context.get("params")
-            model = f" for {policy.context.get('model')}" + (f" ({size:,} parameters)" if size else "")
-            warnings.append(
-                f"{name} {value:g} lies outside the range known to be safe{model}: {span}. It is used as asked."
-            )
-    return warnings

@@ -80,9 +80,11 @@ class Decoding:
         limit: int,
         ends_turn: Callable[[Row, int], bool],
         end_turns: Callable[[list[Row]], None],
+        cut: tuple[float, int] = (1.0, 0),
     ) -> None:
         """`limit`: tokens of a completion; `ends_turn(row, token)` after the token was appended; `end_turns(rows)`
-        lets the environments answer: it marks rows as done or gives them tokens to hear."""
+        lets the environments answer: it marks rows as done or gives them tokens to hear; `cut`: top_p and top_k."""
+        self.cut = cut
         self.backend, self.slots, self.drafts, self.temperature, self.limit = backend, rows, drafts, temperature, limit
         self.ends_turn, self.end_turns = ends_turn, end_turns
 
@@ -106,7 +108,7 @@ class Decoding:
                     uniforms += numbers + [1.0] * (1 + len(feed.guesses) - len(numbers))
             logits = backend.feed(tokens, wanted)
             if wanted:
-                found = sample(logits, torch.tensor(uniforms, dtype=torch.float64), self.temperature)
+                found = sample(logits, torch.tensor(uniforms, dtype=torch.float64), self.temperature, *self.cut)
                 counts = self._take(feeds, *(part.tolist() for part in found))
             else:
                 counts = [len(feed.tokens) for feed in feeds]

@@ -59,9 +59,12 @@ class RolloutEngine:
         on_turn: Callable[[], None] | None = None,
         parse: Callable[[str], ParsedTurn] | None = None,
         max_rows: int = 256,
+        top_p: float = 1.0,
+        top_k: int = 0,
     ) -> None:
         """`on_turn` is called at least once a turn (heartbeat). `max_rows`: larger requests are played in parts.
-        `parse` instead of the parser that the chat template calls for."""
+        `parse` instead of the parser that the chat template calls for. `top_p`, `top_k` cut the sampling distribution:
+        then it is another one than the one that training raises or lowers."""
         self.model, self.tokenizer, self.spec, self.limits = unwrapped(model), tokenizer, spec, limits
         self.seed, self.on_turn, self.max_rows = seed, on_turn, max_rows
         self.reward: EpisodeReward = episode_reward(reward, spec)
@@ -72,6 +75,7 @@ class RolloutEngine:
         # a token is at least one byte, so a stop text lies within that many tokens
         self._stop_tokens = max((len(stop.encode()) for stop in self.stops), default=0)
         self.clock = Clock()
+        self._cut = (top_p, top_k)
         self._examples = example_calls(self.renderer)
         self._tools = ToolRunner(limits.tool_timeout_s, spec.timeouts)
 
@@ -145,7 +149,7 @@ class RolloutEngine:
         drafts = Drafts(self._examples)
         drafts.read_prompts(texts, min(common_prefix(texts), min(map(len, texts)) - 1))
         limit = self.limits.max_completion_tokens
-        Decoding(backend, alive, drafts, temperature, limit, self._ends_turn, self._end_turns).run()
+        Decoding(backend, alive, drafts, temperature, limit, self._ends_turn, self._end_turns, self._cut).run()
 
     def _ends_turn(self, row: Row, token: int) -> bool:
         return token in self.ends or self._at_stop(row)
@@ -198,6 +202,8 @@ class RolloutEngine:
             return
         if row.parse_errors_in_a_row >= self.limits.max_parse_errors:
             self._stop(row, StopReason.PARSE_ERRORS)
+        elif time.perf_counter() - row.began > self.limits.max_seconds:
+            self._stop(row, StopReason.MAX_SECONDS)
         elif episode.turns >= self.limits.max_turns:
             self._stop(row, StopReason.MAX_TURNS)
         else:

@@ -10,6 +10,7 @@ import hashlib
 import math
 
 import numpy as np
+import torch
 from torch import Tensor
 
 
@@ -20,8 +21,25 @@ def stream(seed: int, task: int, occurrence: int, generation: int, turn: int, le
     return 1.0 - np.random.Generator(np.random.Philox(key=key)).random(length)
 
 
-def sample(logits: Tensor, uniforms: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Draws one token a row from softmax(logits / temperature).
+def truncated(scaled: Tensor, top_p: float, top_k: int) -> Tensor:
+    """(R, V) logits with -inf outside the `top_k` likeliest tokens (0: all) and then outside the smallest set of them
+    that holds probability `top_p` (1: all); the likeliest token always stays, of equals the first."""
+    order = scaled.argsort(dim=-1, descending=True, stable=True)
+    ranked = scaled.gather(-1, order)
+    outside = torch.zeros_like(ranked, dtype=torch.bool)
+    if top_k > 0:
+        outside[:, top_k:] = True
+    if top_p < 1.0:
+        probabilities = ranked.masked_fill(outside, float("-inf")).double().softmax(-1)
+        outside |= probabilities.cumsum(-1) - probabilities >= top_p  # what stands before it is enough already
+    outside[:, 0] = False
+    return scaled.masked_fill(torch.zeros_like(outside).scatter(-1, order, outside), float("-inf"))
+
+
+def sample(
+    logits: Tensor, uniforms: Tensor, temperature: float, top_p: float = 1.0, top_k: int = 0
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Draws one token a row from softmax(logits / temperature), cut to `top_k` and `top_p` where these are set.
 
     logits: (R, V) any float type; uniforms: (R,) float64 in (0, 1] (0 would draw tokens that have no probability).
     Returns (R,) tokens, (R,) float32 exact log-probabilities under that distribution, and (R,) float32 entropies in
@@ -30,6 +48,8 @@ def sample(logits: Tensor, uniforms: Tensor, temperature: float) -> tuple[Tensor
     scaled = logits.float()
     if temperature != 1.0:
         scaled = scaled / temperature
+    if top_p < 1.0 or top_k > 0:
+        scaled = truncated(scaled, top_p, top_k)
     logp = scaled.log_softmax(-1)
     # exp of very negative numbers is slow on CPUs (denormal results); e^-80 is no probability anybody will draw
     probabilities = logp.clamp_min(-80.0).exp()

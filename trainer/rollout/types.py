@@ -3,6 +3,7 @@
 Axis names: B episodes of a step, T tokens of a completion, V vocabulary.
 """
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -23,6 +24,8 @@ class StopReason(StrEnum):
     """The completion reached its cap (also: the next observation would not fit)."""
     PARSE_ERRORS = "parse_errors"
     """Too many calls in a row that could not be read."""
+    MAX_SECONDS = "max_seconds"
+    """The episode took longer than it may."""
     TOOL_TIMEOUT = "tool_timeout"
     """A tool did not answer in time."""
     ENVIRONMENT_ERROR = "environment_error"
@@ -30,7 +33,7 @@ class StopReason(StrEnum):
 
     @property
     def is_truncation(self) -> bool:
-        return self in (StopReason.MAX_TOKENS, StopReason.MAX_TURNS)
+        return self in (StopReason.MAX_TOKENS, StopReason.MAX_TURNS, StopReason.MAX_SECONDS)
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,8 @@ class Limits:
     max_parse_errors: int = 2
     """Unreadable calls in a row before the episode ends."""
     tool_timeout_s: float = 10.0
+    max_seconds: float = math.inf
+    """From the start of the batch to the end of a turn: an episode that is over it gets no further turn."""
     max_observation_characters: int = 4000
     """Longer tool results are cut, with a note."""
 
