@@ -192,8 +192,8 @@ def check_format(episodes: Sequence[Episode], samples: Sequence[str]) -> list[No
             Check.GRADER,
             Severity.WARN,
             f"None of {len(episodes)} trial episodes {what}, and none succeeded.",
-            "Look at the samples: a system prompt with an example of a call, an easier task or a model that knows "
-            "tools helps; learning from nothing but failures does not start.",
+            "Look at the samples. Worked examples in the prompt help most (examples=4, where the environment has a "
+            "solution), then easier problems or a model that knows tools; learning from failures alone does not start.",
             {"episodes": len(episodes), "tool_call_rate": called, "parse_ok_rate": parsed, "success": 0.0},
             tuple(samples),
         )
