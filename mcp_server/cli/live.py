@@ -177,6 +177,8 @@ def event_note(event: dict[str, Any]) -> str:
         return f"before the first step ({event.get('id')}): {event.get('text')} {event.get('advice')}"
     if kind == "checkpoint":
         return f"checkpoint at step {event.get('step')}"
+    if kind == "alert" and event.get("severity") != "info":
+        return f"{event.get('severity')} at step {event.get('step')} ({event.get('alert')}): {event.get('say')}"
     if kind == "warning":
         return f"warning: {event.get('message', '')}"
     if kind == "stop_requested":
