@@ -60,6 +60,10 @@ class TrainingConfig(BaseModel):
     lora_rank: int = Field(16, ge=1, le=512, description="Rank of the adapters.")
     threads: int | None = Field(None, ge=1, le=1024, description="CPU threads of the worker; null: all cores.")
 
+    processes: int = Field(
+        1, ge=1, le=64, description="Processes that train one run together; each plays whole groups of its own."
+    )
+
     problems: int = Field(64, ge=1, le=1_000_000, description="Problems (题) in the training set.")
     epochs: float | None = Field(None, gt=0, le=10_000, description="Passes over the training set.")
     max_steps: int | None = Field(None, ge=1, le=1_000_000, description="Optimiser steps at most.")
@@ -175,6 +179,11 @@ class TrainingConfig(BaseModel):
             raise ValueError(
                 f"epsilon_high {self.epsilon_high:g} would scale every token down: with loss_type cispo it is the "
                 "largest probability ratio, not a distance from 1. Use at least 1 (5 is usual), or leave it out."
+            )
+        if self.batch_size % self.processes:
+            raise ValueError(
+                f"batch_size {self.batch_size} cannot be shared by {self.processes} processes: each plays whole "
+                f"groups. Use a batch_size that is a multiple of {self.processes}, or other processes."
             )
         if self.batch_size > self.problems:
             raise ValueError(

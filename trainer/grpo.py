@@ -25,6 +25,7 @@ from torch.nn.functional import pad
 from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
+from trainer import parallel
 from trainer.algorithms.advantages import group_advantages, kept_rows
 from trainer.algorithms.microbatch import merge_metrics, part_weight, split_rows
 from trainer.config import TrainingConfig
@@ -57,7 +58,8 @@ def grpo_config(config: TrainingConfig, loaded: LoadedModel, folder: Path, *, re
     low, high = config.clip_range
     return GRPOConfig(
         output_dir=str(folder / "checkpoints"),
-        per_device_train_batch_size=config.episodes_per_step,
+        per_device_train_batch_size=config.episodes_per_step // parallel.world_size(),
+        ddp_backend="gloo" if parallel.world_size() > 1 and loaded.device.type == "cpu" else None,
         gradient_accumulation_steps=1,
         steps_per_generation=1,
         num_iterations=1,
@@ -125,6 +127,10 @@ class AgentGRPO(GRPOTrainer):
         self._order = training_order(len(tasks.train), config.planned_steps * config.batch_size, config.seed)
         self._entries: list[int] = []
         self._episodes: list[Episode] = []
+        """This rank's; `_everybody` holds those of all ranks, in the order of the problems."""
+        self._everybody: list[Episode] = []
+        self._rows_of_update = 0.0
+        """Rows that are learned from, of all ranks, divided by the number of ranks."""
         self._loss_mask: Tensor | None = None
         self._seconds: dict[str, float] = {}
         self._line: dict[str, Any] = {}
@@ -155,7 +161,8 @@ class AgentGRPO(GRPOTrainer):
         if len(requests) != len(prompts):
             raise RuntimeError(f"TRL asked for {len(prompts)} rows, {len(requests)} were planned")
         self._episodes = self.engine.run(requests, self.settings.temperature)
-        self.on_episodes(self.state.global_step + 1, self._episodes)
+        self._everybody = parallel.gather(self._episodes)
+        self.on_episodes(self.state.global_step + 1, self._everybody)
         return {
             "prompt_ids": [e.prompt_ids for e in self._episodes],
             "completion_ids": [e.completion_ids for e in self._episodes],
@@ -179,57 +186,68 @@ class AgentGRPO(GRPOTrainer):
             "logprob": 0.0,
         }
         self._seconds["prepare"] = time.perf_counter() - began - sum(self._seconds.values())
-        self._line = step_metrics(self._episodes, self.settings.num_generations)
+        self._line = step_metrics(self._everybody, self.settings.num_generations)
         self._line["trained_tokens"] = int(output["num_items_in_batch"])
         return output
 
     def _without_dead_rows(self, output: dict[str, Any]) -> dict[str, Any]:
         """Keeps rows with signal; if there are none, one row with an empty mask stays and the update is skipped."""
         size = self.settings.num_generations
-        rewards = torch.tensor([e.reward for e in self._episodes])
-        valid = torch.tensor([e.valid for e in self._episodes])
+        rewards = torch.tensor([e.reward for e in self._everybody])
+        valid = torch.tensor([e.valid for e in self._everybody])
         advantages = group_advantages(rewards, valid, size, self.settings.scale_rewards)
+        live = kept_rows(rewards, valid, size)
+        if self.settings.beta > 0.0:  # the KL term pulls on every episode, also where rewards do not differ
+            live = valid.clone()
+        if self.settings.mask_truncated:
+            live &= torch.tensor([not e.stop_reason.is_truncation for e in self._everybody])
+        self.skip_update = not bool(live.any())
+        self._rows_of_update = int(live.sum()) / parallel.world_size()
+        own = slice(parallel.rank() * len(self._episodes), (parallel.rank() + 1) * len(self._episodes))
+        advantages, live = advantages[own], live[own].clone()
         if self.credit is not None:
             width = output["completion_ids"].shape[1]
             by_token = self.credit(self._episodes, advantages)[:, :width]
             advantages = pad(by_token, (0, width - by_token.shape[1]))
         output["advantages"] = advantages.to(output["advantages"].device)
-        live = kept_rows(rewards, valid, size)
-        if self.settings.beta > 0.0:  # the KL term pulls on every episode, also where rewards do not differ
-            live = valid.clone()
-        if self.settings.mask_truncated:
-            live &= torch.tensor([not e.stop_reason.is_truncation for e in self._episodes])
-        self.skip_update = not bool(live.any())
-        if self.skip_update:
+        if not bool(live.any()):
             live[0] = True
             output["tool_mask"] = torch.zeros_like(output["tool_mask"])
         output = _rows(output, live.nonzero()[:, 0])
-        output["num_items_in_batch"] = (output["completion_mask"] * output["tool_mask"]).sum()
+        output["num_items_in_batch"] = parallel.total((output["completion_mask"] * output["tool_mask"]).sum())
         return output
 
     # ---- 3. the loss
 
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
+        """Gradients of the ranks are averaged here, once; the packed pass goes around DDP's own hooks."""
+        with self.accelerator.no_sync(model):
+            loss: Tensor = super().training_step(model, inputs, num_items_in_batch)
+        parallel.average_gradients([p for p in self.model.parameters() if p.requires_grad])
+        return loss
+
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
         """TRL's loss over parts that fit into `pass_tokens`; all but the last part are backpropagated here."""
         parts = self._parts(inputs)
-        if len(parts) == 1:
+        if len(parts) == 1 and parallel.world_size() == 1:
             return self._loss_of(model, inputs)
         mode = "train" if self.model.training else "eval"
-        rows = len(inputs["completion_ids"])
         tokens = [int((part["completion_mask"] * part["tool_mask"]).sum()) for part in parts]
+        all_tokens = float(inputs["num_items_in_batch"]) / parallel.world_size()
         before = {name: len(values) for name, values in self._metrics[mode].items()}
         bonus: float = self.entropy_coef
-        total = torch.zeros(())
+        sum_of_losses = torch.zeros(())
         try:
             for part, count in zip(parts, tokens, strict=True):
-                weight = part_weight(self.settings.loss_type, len(part["completion_ids"]), rows, count, sum(tokens))
+                rows = len(part["completion_ids"]) if count else 0
+                weight = part_weight(self.settings.loss_type, rows, self._rows_of_update, count, all_tokens)
                 # TRL's entropy bonus is a mean over tokens whatever the loss type
-                self.entropy_coef = bonus * count / max(sum(tokens), 1) / weight if weight else 0.0
+                self.entropy_coef = bonus * count / max(all_tokens, 1.0) / weight if weight else 0.0
                 loss = self._loss_of(model, part) * weight
                 if part is parts[-1]:
-                    return loss + total.to(loss.device)
+                    return loss + sum_of_losses.to(loss.device)
                 self.accelerator.backward(loss)
-                total = total + loss.detach()
+                sum_of_losses = sum_of_losses + loss.detach()
         finally:
             self.entropy_coef = bonus
             merge_metrics(before, self._metrics[mode], tokens)
@@ -256,7 +274,8 @@ class AgentGRPO(GRPOTrainer):
     def _loss_of(self, model: Any, inputs: dict[str, Any]) -> Tensor:
         self._loss_mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
         try:
-            loss: Tensor = super()._compute_loss(model, inputs)
+            with parallel.alone(self.accelerator):
+                loss: Tensor = super()._compute_loss(model, inputs)
         finally:
             self._loss_mask = None
         return loss

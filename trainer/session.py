@@ -8,23 +8,40 @@ from pathlib import Path
 from typing import Any
 
 from skill_bank.files import write_json_atomic
+from trainer import parallel
 from trainer.config import ConfigError, TrainingConfig
 from trainer.rollout.episode_file import write_episodes
 from trainer.runs import checkpoints
 from trainer.runs.checkpoints import CheckpointState, Validation, best_of
 from trainer.runs.rundir import RunDirectory
-from trainer.runs.types import RunState, Verdict
+from trainer.runs.types import RunDocument, RunState, Verdict
 
 
 class Stopped(BaseException):
     """Somebody asked the process to end. Not an Exception: no handler for faults may swallow it."""
 
 
+class Bystander(RunDirectory):
+    """A run directory as ranks other than the first see it: they read it, rank 0 writes it."""
+
+    def set_fields(self, **fields: Any) -> RunDocument:
+        return self.read_document()
+
+    def append_event(self, kind: str, **fields: Any) -> None:
+        return
+
+    def append_metrics(self, row: dict[str, Any]) -> None:
+        return
+
+    def beat(self) -> None:
+        return
+
+
 class Session:
     """One run, from its start or from its newest checkpoint to its end."""
 
     def __init__(self, directory: RunDirectory) -> None:
-        self.directory = directory
+        self.directory = directory if parallel.is_main() else Bystander(directory.path)
         self.config: TrainingConfig = directory.read_config()
         self.validations: list[Validation] = []
         self._best_weights: dict[str, Any] | None = None
@@ -56,6 +73,8 @@ class Session:
         config = self.config
         if config.threads is not None:
             torch.set_num_threads(config.threads)
+        elif parallel.world_size() > 1:  # the launcher of several processes gives each of them one
+            torch.set_num_threads(max(1, (os.cpu_count() or 1) // parallel.world_size()))
         transformers.utils.logging.disable_progress_bar()
         transformers.set_seed(config.seed)
         folder = Path(config.folder) if config.folder else self.directory.path
@@ -95,17 +114,12 @@ class Session:
         )
 
     def _train(self) -> None:
-        from trainer.envs.base import Split
         from trainer.grpo import AgentGRPO
 
         config = self.config
         checkpoint = self._go_on_from()
-        if checkpoint is None and not config.skip_eval_before:  # a trial's scenarios were looked at before
-            self._preflight()
-        if not config.skip_eval_before and "before" not in self.directory.read_document().eval:
-            self._evaluate("before", Split.TEST)
-        if self._asked_to_stop():
-            raise Stopped(self.stop_reason or "user")
+        if parallel.is_main():
+            self._before(checkpoint)
         trainer = AgentGRPO(
             config,
             self.loaded,
@@ -121,6 +135,23 @@ class Session:
         began = time.perf_counter()
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         self.performance["train"] = time.perf_counter() - began
+        if parallel.is_main():
+            self._after()
+
+    def _before(self, checkpoint: Path | None) -> None:
+        from trainer.envs.base import Split
+
+        config = self.config
+        if checkpoint is None and not config.skip_eval_before:  # a trial's scenarios were looked at before
+            self._preflight()
+        if not config.skip_eval_before and "before" not in self.directory.read_document().eval:
+            self._evaluate("before", Split.TEST)
+        if self._asked_to_stop():
+            raise Stopped(self.stop_reason or "user")
+
+    def _after(self) -> None:
+        from trainer.envs.base import Split
+
         self._restore_best()
         self._save_model()
         self._evaluate("after", Split.TEST)
@@ -191,7 +222,7 @@ class Session:
 
     def _record_episodes(self, step: int, episodes: list[Any]) -> None:
         self._check_environment(episodes)
-        if not self.config.keep_episodes:
+        if not self.config.keep_episodes or not parallel.is_main():
             return
         path = self.directory.episode_path(step)
         path.parent.mkdir(exist_ok=True)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from trainer import parallel
+
 if TYPE_CHECKING:
     from trainer.grpo import AgentGRPO
 
@@ -88,10 +90,13 @@ class StepRecorder(TrainerCallback):
                 f"the gradient was not finite in two updates in a row, last at step {state.global_step}. The learning "
                 f"rate {self.trainer.settings.learning_rate:g} is probably too high; try half of it."
             )
-        reason = self.trainer.after_step(state.global_step)
+        decided: tuple[str | None, bool] = (None, False)
+        if parallel.is_main():
+            reason = self.trainer.after_step(state.global_step)
+            decided = reason, self._checkpoint_is_due(state, reason)
+        reason, control.should_save = parallel.agree(decided)
         if reason is not None:
             control.should_training_stop = True
-        control.should_save = self._checkpoint_is_due(state, reason)
 
     def _checkpoint_is_due(self, state: TrainerState, reason: str | None) -> bool:
         every = self.trainer.settings.save_every
@@ -105,5 +110,6 @@ class StepRecorder(TrainerCallback):
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._saved = time.monotonic()
-        if self.trainer.on_checkpoint is not None:
+        parallel.wait_for_all()  # each rank has written its random states
+        if self.trainer.on_checkpoint is not None and parallel.is_main():
             self.trainer.on_checkpoint(state.global_step, Path(args.output_dir) / f"checkpoint-{state.global_step}")

@@ -27,6 +27,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import psutil
 
+from trainer import parallel
 from trainer.runs.rundir import RunDirectory
 from trainer.runs.types import Failure, RunState
 from trainer.session import Session, Stopped
@@ -83,8 +84,11 @@ def train_directory(path: Path) -> int:
     try:
         session = Session(directory)
         session.run()
-        session.conclude()
+        if parallel.is_main():
+            session.conclude()
     except Stopped as stopped:
+        if parallel.world_size() > 1:
+            return _end_among_others(directory, stopped)
         reason = directory.stop_reason() or str(stopped)
         directory.append_event("stopped", reason=reason)
         directory.finish(RunState.STOPPED, stop_reason=reason)
@@ -95,6 +99,10 @@ def train_directory(path: Path) -> int:
         failure.log_tail = directory.log_tail()
         failure.exit_code = 1
         try:
+            if not parallel.is_main():  # its last word is read by rank 0, which is ended by the launcher
+                if directory.read_failure() is None:
+                    directory.write_failure(failure)
+                return 1
             directory.write_failure(failure)
             directory.append_event("failed", kind_of_failure=failure.kind, message=failure.message)
             directory.finish(RunState.FAILED, failure=failure)
@@ -102,6 +110,23 @@ def train_directory(path: Path) -> int:
             traceback.print_exc()
         return 1
     return 0
+
+
+def _end_among_others(directory: RunDirectory, stopped: Stopped) -> int:
+    """The last word of one process of several. A signal that nobody asked for comes from the launcher, which ends all
+    when one has gone. The status is not 0, so that the launcher ends the others, too."""
+    if not parallel.is_main():
+        return 1
+    reason, failure = directory.stop_reason(), directory.read_failure()
+    if reason is None and str(stopped) == "SIGTERM":
+        failure = failure or Failure(kind="killed", message="another process of the run was killed or ended.")
+        failure.log_tail = directory.log_tail()
+        directory.append_event("failed", kind_of_failure=failure.kind, message=failure.message)
+        directory.finish(RunState.FAILED, failure=failure)
+    else:
+        directory.append_event("stopped", reason=reason or str(stopped))
+        directory.finish(RunState.STOPPED, stop_reason=reason or str(stopped))
+    return 1
 
 
 def _silence_libraries() -> None:
@@ -157,8 +182,9 @@ def main() -> int:
     if arguments.run_dir is None:
         parser.error("a run directory is needed")
     directory = RunDirectory(arguments.run_dir.absolute())
-    # the launcher writes it too, but may die in between
-    directory.set_fields(pid=os.getpid(), process_started_at=psutil.Process().create_time())
+    if parallel.world_size() == 1:  # of several processes, the launcher's is the run's
+        # whoever started it writes this, too, but may die in between
+        directory.set_fields(pid=os.getpid(), process_started_at=psutil.Process().create_time())
     return train_directory(directory.path)
 
 

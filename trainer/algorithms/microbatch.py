@@ -49,13 +49,17 @@ def split_rows(
     return parts
 
 
-def part_weight(loss_type: str, rows: int, all_rows: int, tokens: int, all_tokens: int) -> float:
-    """What a part's loss is multiplied by. Raises KeyError for an unknown loss type."""
+def part_weight(loss_type: str, rows: int, all_rows: float, tokens: int, all_tokens: float) -> float:
+    """What a part's loss is multiplied by. Raises KeyError for an unknown loss type.
+
+    With several processes whose gradients are averaged, `all_rows` and `all_tokens` are those of all of them divided
+    by their number.
+    """
     kind = AGGREGATION[loss_type]
     if kind == BY_SUM:
         return 1.0
     if kind == BY_ROWS:
-        return rows / all_rows
+        return rows / all_rows if all_rows else 0.0
     return tokens / all_tokens if all_tokens else 0.0
 
 

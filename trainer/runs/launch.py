@@ -40,8 +40,12 @@ class LocalLauncher:
         environment = processes.child_environment(
             more=workspace.config().child_environment, tokens=needs_network, threads=config.threads
         )
+        command = self.command or processes.worker_command()
+        if config.processes > 1:
+            command = (*processes.several(config.processes), *command)
+            environment |= processes.LOOPBACK_ONLY
         identity, _ = processes.spawn(
-            [*(self.command or processes.worker_command()), str(directory.path)],
+            [*command, str(directory.path)],
             directory=directory.path,
             log_path=directory.log_path,
             environment=environment,

@@ -87,6 +87,16 @@ def worker_command() -> tuple[str, ...]:
     return (sys.executable, "-P", "-m", "trainer.worker")
 
 
+LOOPBACK_ONLY = {"GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo"}
+"""Processes of one run talk over the loopback interface: no name of the machine has to be resolved."""
+
+
+def several(count: int) -> tuple[str, ...]:
+    """What stands before the worker's command where `count` processes train one run together."""
+    launcher = (sys.executable, "-P", "-m", "torch.distributed.run", "--standalone", "--no-python")
+    return (*launcher, f"--nproc-per-node={count}", "--max-restarts=0")
+
+
 def require_posix() -> None:
     """Raises RunError on a platform without process groups."""
     if os.name != "posix":
