@@ -1,11 +1,13 @@
-"""`mcp-evo approve` and `mcp-evo reject`: a person's decision about a patch, in a terminal of their own."""
+"""`mcp-evo approve` and `mcp-evo reject`: a person's decision, about a patch or about the next run of a campaign, in a
+terminal of their own."""
 
 import sys
 from typing import Annotated
 
 import typer
 
-from mcp_server.cli.context import CommandError
+from mcp_server.cli.campaign import ask_about
+from mcp_server.cli.context import CliState, CommandError
 from mcp_server.cli.optimizing import (
     JsonOption,
     console_for,
@@ -15,17 +17,46 @@ from mcp_server.cli.optimizing import (
     show_patch,
 )
 from optimizer.approvals import TYPED_CHARACTERS, Channel, check_terminal, digest_typed
+from optimizer.campaign.machine import answer_campaign, digest_of
+from optimizer.campaign.report import campaign_document
+from optimizer.campaign.store import CampaignStore
+from optimizer.home import Home
 from optimizer.promote import approve as record_approval
 from optimizer.promote import check_may_approve, current_digests, promote
 from optimizer.promote import reject as record_rejection
+from optimizer.round_types import Answer
 
-PatchId = Annotated[str, typer.Argument(help="Id of the patch.")]
+PatchId = Annotated[str, typer.Argument(help="Id of the patch, or of a campaign whose next run waits.")]
 
 
 def register(app: typer.Typer) -> None:
     """Adds both commands."""
     app.command("approve")(refuses_clearly(approve))
     app.command("reject")(refuses_clearly(reject))
+
+
+def _answer_campaign(
+    state: CliState, home: Home, campaign_id: str, *, reason: str | None, as_json: bool, refuse: bool = False
+) -> None:
+    """What the person says about the next run of a campaign. A refusal needs no terminal, as that of a patch."""
+    store, console = CampaignStore(home.root), console_for(as_json)
+    with store.carrying_on(campaign_id):
+        campaign = store.read(campaign_id)
+        digest_of(campaign)  # refuses where no run waits
+        if refuse:
+            answer = Answer("reject", Channel.TERMINAL, reason)
+        else:
+            check_terminal(sys.stdin.isatty())
+            answer = ask_about(campaign, console)
+            if answer.decision == "later":
+                raise CommandError("nothing was decided.")
+            answer = Answer(answer.decision, answer.channel, reason or answer.reason)
+        campaign = answer_campaign(home, store, campaign, answer)
+    if as_json:
+        print_json(campaign_document(campaign))
+        return
+    console.print(f"{answer.decision}: noted", markup=False)
+    console.print(f"go on with: {state.command('train', '--auto', '--resume', campaign_id)}", markup=False)
 
 
 def approve(
@@ -39,6 +70,9 @@ def approve(
 ) -> None:
     """Approve a patch and put it in force. Asks for the beginning of its digest; needs a person at a terminal."""
     home = home_of(context)
+    if CampaignStore(home.root).exists(patch_id):
+        _answer_campaign(context.obj, home, patch_id, reason=reason, as_json=as_json)
+        return
     record = home.patches.read(patch_id)
     check_may_approve(record, unproven=unproven, reason=reason)
     check_terminal(sys.stdin.isatty())
@@ -65,8 +99,11 @@ def reject(
     reason: Annotated[str, typer.Option(help="Why; it is remembered and the same change is not proposed again.")],
     as_json: Annotated[bool, JsonOption] = False,
 ) -> None:
-    """Reject a patch; its effect is remembered with the reason."""
+    """Reject a patch; its effect is remembered with the reason. Of a campaign: no further run."""
     home = home_of(context)
+    if CampaignStore(home.root).exists(patch_id):
+        _answer_campaign(context.obj, home, patch_id, reason=reason, as_json=as_json, refuse=True)
+        return
     record = record_rejection(home, patch_id, Channel.TERMINAL, reason)
     if as_json:
         print_json({"patch_id": patch_id, "stage": str(record.stage)})

@@ -38,6 +38,7 @@ COMMANDS: dict[str, Command] = {
     "evaluate": Command("mcp_server.cli.evaluate"),
     "chat": Command("mcp_server.cli.chat"),
     "runs": Command("mcp_server.cli.runs"),
+    "campaigns": Command("mcp_server.cli.campaigns"),
     "evolve": Command("mcp_server.cli.evolve"),
     "explain": Command("mcp_server.cli.explain"),
     "approve": Command("mcp_server.cli.approve"),

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -40,6 +41,47 @@ SHOWN_FIELDS = (
 )
 """Fields whose value and origin are shown before a run starts."""
 
+
+@dataclass(frozen=True)
+class TrainArguments:
+    """What the command was told about a run."""
+
+    request: str
+    overrides: list[str]
+    config: Path | None
+    profile: str | None
+    name: str | None
+    yes: bool
+    detach: bool
+    as_json: bool
+
+
+@dataclass(frozen=True)
+class CampaignOptions:
+    """The options that belong to a campaign (`--auto`)."""
+
+    max_runs: int | None = None
+    target: float | None = None
+    max_episodes: int | None = None
+    max_minutes: float | None = None
+    ask: bool = False
+    confirm: bool = True
+    resume: str | None = None
+
+    def given(self) -> list[str]:
+        """Those that were given, as they are written."""
+        told = {
+            "--max-runs": self.max_runs,
+            "--target": self.target,
+            "--max-episodes": self.max_episodes,
+            "--max-minutes": self.max_minutes,
+            "--ask": self.ask or None,
+            "--no-confirm": None if self.confirm else True,
+            "--resume": self.resume,
+        }
+        return [name for name, value in told.items() if value is not None]
+
+
 WORKER_VARIABLE = "MCP_EVO_WORKER"
 """Replaces the worker's command line (a JSON list): for tests and for workers in containers."""
 
@@ -65,10 +107,35 @@ def train(
     detach: Annotated[bool, typer.Option("--detach", help="Start the run and return at once.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, also in approve mode.")] = False,
     name: Annotated[str | None, typer.Option("--id", help="Id of the run; made from the time by default.")] = None,
+    auto: Annotated[
+        bool, typer.Option("--auto", help="A campaign: analyse, change one setting by policy, train again.")
+    ] = False,
+    max_runs: Annotated[int | None, typer.Option(min=1, max=100, help="--auto: runs at most; 5 by default.")] = None,
+    target: Annotated[
+        float | None, typer.Option(min=0, max=1, help="--auto: test success to reach; by default the request's goal.")
+    ] = None,
+    max_episodes: Annotated[int | None, typer.Option(min=1, help="--auto: training episodes of all runs.")] = None,
+    max_minutes: Annotated[float | None, typer.Option(min=0.01, help="--auto: training time of all runs.")] = None,
+    ask: Annotated[bool, typer.Option("--ask", help="--auto: ask before each run (approve mode).")] = False,
+    no_confirm: Annotated[
+        bool, typer.Option("--no-confirm", help="--auto: leave out the evaluation of the best run on fresh problems.")
+    ] = False,
+    resume: Annotated[
+        str | None, typer.Option(metavar="ID", help="--auto: take a campaign up again; latest: the last one.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout, the rest on stderr.")] = False,
 ) -> None:
     """Train a model and report what came out."""
     state: CliState = context.obj
+    options = CampaignOptions(max_runs, target, max_episodes, max_minutes, ask, not no_confirm, resume)
+    if auto:
+        from mcp_server.cli.campaign import campaign_command
+
+        wanted = TrainArguments(request, overrides or [], config, profile, name, yes, detach, as_json)
+        campaign_command(state, wanted, options)
+        return
+    if options.given():
+        raise typer.BadParameter(f"{', '.join(options.given())} belong to a campaign: add --auto")
     launcher = LocalLauncher(worker_override())
     resolve(request, overrides, config, profile=None)  # refuse what is wrong before anything is written
     workspace = state.writable()
@@ -79,6 +146,8 @@ def train(
         to_stderr().print(f"warning: {warning}", style="yellow", markup=False)
     for line in settings_lines(resolved):
         console.print(line, markup=False)
+    if resolved.provenance["mode"]["source"] == "request" and resolved.config.mode == "auto":
+        to_stderr().print("mode auto: one run without questions; --auto goes on until the target", markup=False)
     if resolved.config.mode == "approve" and not yes:
         _ask()
     directory = start_run(workspace, resolved, launcher=launcher, run_id=name, skill_versions=policy.versions)

@@ -88,7 +88,7 @@ def decide(request: CampaignRequest, basis: Basis, runs: Sequence[CampaignRun]) 
     if change is None:
         why = "; ".join(considered) or "nothing was found"
         return Decision(
-            f"nothing is left to change: {why}", verdict=CampaignVerdict.NOTHING_LEFT, considered=considered
+            f"after run {runs[-1].run_id}: {why}", verdict=CampaignVerdict.NOTHING_LEFT, considered=considered
         )
     planned = _planned(basis, runs, change)
     spent = sum(one.episodes for one in runs)
@@ -146,7 +146,7 @@ def next_change(basis: Basis, runs: Sequence[CampaignRun]) -> tuple[Change | Non
         lever = finding.lever
         name = finding.kind.replace("_", " ")
         if lever is None:
-            considered.append(f"{name}: no lever of policy ({finding.what})")
+            considered.append(_without_lever(finding))
             continue
         why_not = basis.fixed.get(lever.key) or _no_range(basis, lever)
         if why_not is not None:
@@ -156,6 +156,14 @@ def next_change(basis: Basis, runs: Sequence[CampaignRun]) -> tuple[Change | Non
         if change is not None:
             return change, tuple(considered)
     return None, tuple(considered)
+
+
+def _without_lever(finding: Finding) -> str:
+    if finding.kind == "budget_too_small":
+        return (
+            "budget too small: more steps are the user's to spend (max_steps, epochs), and a campaign holds them equal"
+        )
+    return f"{finding.kind.replace('_', ' ')}: no lever of policy"
 
 
 def _no_range(basis: Basis, lever: Lever) -> str | None:

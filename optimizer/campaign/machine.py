@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from optimizer.audit import current_user
-from optimizer.campaign.confirm import Confirmer, confirm
+from optimizer.campaign.confirm import Confirmer, confirm, why_not
 from optimizer.campaign.decide import best_of, decide
 from optimizer.campaign.store import CampaignStore
 from optimizer.campaign.training import CampaignTraining
@@ -119,7 +119,8 @@ class _Runner:
     def _confirm(self, campaign: Campaign) -> Campaign:
         confirmation: Confirmation | None = None
         if campaign.best_run is not None:
-            self.watch(CampaignProgress("confirming", campaign))
+            if why_not(self.home, campaign) is None:
+                self.watch(CampaignProgress("confirming", campaign))
             confirmation = self.confirmer(self.home, campaign)
         return self.store.move(campaign, CampaignState.CLOSED, confirmation=confirmation)
 

@@ -23,9 +23,8 @@ EXPLICIT = frozenset({"request", "set", "override", "config"})
 """Sources of a value that somebody asked for."""
 
 
-def new_request(home: Home, text: str, *, campaign: str | None = None, **fields: Any) -> CampaignRequest:
+def new_request(text: str, *, campaign: str | None = None, **fields: Any) -> CampaignRequest:
     """The request of a new campaign. Raises BadId, CampaignError for an id that is too long."""
-    del home
     name = stamped_id("campaign", text) if campaign is None else check_id(campaign, "campaign")
     if len(name) > MAX_ID:
         raise CampaignError(f"campaign id {name!r} is too long: at most {MAX_ID} characters, its runs add some")
@@ -52,6 +51,8 @@ def create(home: Home, request: CampaignRequest, resolved: Resolved | None = Non
     """
     resolved = resolved_of(home, request) if resolved is None else resolved
     request, config, provenance = _with_target(request, resolved)
+    if resolved.config.mode == "approve":
+        request = request.model_copy(update={"ask": True})
     table = home.lever_table()
     versions = {skill: version_label(home, skill) for skill in home.bank.skills("rllm")}
     basis = Basis(

@@ -89,11 +89,12 @@ class CampaignStore:
         return FileLock(f"{self.path(campaign_id)}.lock", mode=0o600)
 
     @contextmanager
-    def carrying_on(self, campaign_id: str) -> Iterator[None]:
-        """Only one process at a time. Raises CampaignError where another one is at it."""
+    def carrying_on(self, campaign_id: str, *, timeout_s: float = 2.0) -> Iterator[None]:
+        """Only one process at a time. Raises CampaignError where another one is at it; a mere look (`is_carried_on`)
+        is waited for."""
         lock = self.lock(campaign_id)
         try:
-            lock.acquire(timeout=0)
+            lock.acquire(timeout=timeout_s)
         except Timeout as error:
             raise CampaignError(
                 f"campaign {campaign_id} is carried on by another process: see `mcp-evo campaigns show {campaign_id}`"
@@ -106,7 +107,7 @@ class CampaignStore:
     def is_carried_on(self, campaign_id: str) -> bool:
         """Whether a process holds the campaign now."""
         try:
-            with self.carrying_on(campaign_id):
+            with self.carrying_on(campaign_id, timeout_s=0.0):
                 return False
         except CampaignError:
             return True
