@@ -13,6 +13,7 @@ from trainer.config import ConfigError, TrainingConfig
 from trainer.rollout.episode_file import write_episodes
 from trainer.runs import checkpoints
 from trainer.runs.checkpoints import CheckpointState, Validation, best_of
+from trainer.runs.detectors.feed import RunWatch
 from trainer.runs.rundir import RunDirectory
 from trainer.runs.types import RunDocument, RunState, Verdict
 
@@ -43,6 +44,7 @@ class Session:
     def __init__(self, directory: RunDirectory) -> None:
         self.directory = directory if parallel.is_main() else Bystander(directory.path)
         self.config: TrainingConfig = directory.read_config()
+        self.watch = RunWatch(directory)
         self.validations: list[Validation] = []
         self._best_weights: dict[str, Any] | None = None
         self.stop_reason: str | None = None
@@ -237,6 +239,9 @@ class Session:
         """Validation, the target, the STOP file: a reason to end, or None."""
         if self.config.validate_every and step % self.config.validate_every == 0:
             self._validate(step)
+        critical = self.watch.record()
+        if critical is not None and self.config.auto_stop:
+            self.directory.request_stop(f"anomaly: {critical.name}")
         if self._asked_to_stop():
             return self.stop_reason
         if self._target_met():

@@ -209,6 +209,7 @@ def test_what_is_taken_over_and_what_is_not(workspace: Workspace) -> None:
         old.episodes_folder.mkdir(exist_ok=True)
         old.episode_path(step).write_text(f'{{"step": {step}}}\n', encoding="utf-8")
         old.append_event("validation", step=step)
+    (old.path / "monitor.json").write_text('{"watched": "by this"}', encoding="utf-8")
     old.append_event("eval", name="before")
     old.append_event("eval", name="after")
     old.set_fields(eval={"before": evaluation(0.25), "validation": evaluation(0.5)}, step=3, profile="original")
@@ -232,6 +233,7 @@ def test_what_is_taken_over_and_what_is_not(workspace: Workspace) -> None:
     assert set(document.eval) == {"before"}
     assert (document.parent_run, document.step, document.profile) == ("old", 2, "original")
     assert fresh.read_config() == old.read_config()
+    assert (fresh.path / "monitor.json").read_bytes() == (old.path / "monitor.json").read_bytes()
     assert before == {path.name: path.read_bytes() for path in old.path.rglob("*") if path.is_file()}
 
 

@@ -1,4 +1,4 @@
-"""The worker looks before it trains: notices are events, and a run that cannot work ends before its first step."""
+"""The worker looks before and while it trains: notices and alerts are events, and may end the run."""
 
 from pathlib import Path
 
@@ -29,3 +29,23 @@ def test_a_prompt_longer_than_the_model_can_read_ends_the_run(tmp_path: Path) ->
     assert document.failure.kind == "preflight"
     assert "tokens" in document.failure.message
     assert not directory.metrics()
+
+
+def test_a_critical_anomaly_ends_the_run_only_where_that_is_allowed(tmp_path: Path) -> None:
+    """With a cap of 16 tokens nearly every episode is cut: an alert in both runs, the end of one of them."""
+    for allowed in (False, True):
+        directory = create(
+            tmp_path, f"run{allowed}", max_completion_tokens=16, max_steps=10, validate_every=0, auto_stop=allowed
+        )
+        assert train(directory).returncode == 0
+        document = directory.read_document()
+        alerts = [event for event in directory.events() if event["kind"] == "alert"]
+        assert any(alert["severity"] == "critical" for alert in alerts), alerts
+        if allowed:
+            assert document.state is RunState.STOPPED
+            assert document.stop_reason is not None
+            assert document.stop_reason.startswith("anomaly: ")
+            assert document.step < 10
+        else:
+            assert document.state is RunState.FINISHED
+            assert document.step == 10

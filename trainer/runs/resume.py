@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.runs.checkpoints import checkpoint_step, complete_checkpoints
+from trainer.runs.detectors.policy import FILE_NAME as MONITOR_FILE
 from trainer.runs.errors import RunError
 from trainer.runs.registry import Run, create_run
 from trainer.runs.rundir import RunDirectory
@@ -73,8 +74,9 @@ def _take_over(old: RunDirectory, new: RunDirectory, checkpoint: Path | None, st
     kept = [event for event in old.events() if _still_true(event, step)]
     _write_lines(new.events_path, kept)
     new.append_event("resumed", parent=old.run_id, step=step)
-    if (old.path / "eval-before.jsonl").exists():
-        _link(str(old.path / "eval-before.jsonl"), str(new.path / "eval-before.jsonl"))
+    for name in ("eval-before.jsonl", MONITOR_FILE):
+        if (old.path / name).exists():
+            _link(str(old.path / name), str(new.path / name))
     for number in old.episode_steps():
         if number <= step:
             new.episodes_folder.mkdir(exist_ok=True)
