@@ -178,3 +178,11 @@ def is_campaign(state: ServerState, name: str | None) -> bool:
     from optimizer.campaign.store import CampaignStore
 
     return name is not None and CampaignStore(state.root).exists(name)
+
+
+def open_campaigns(state: ServerState) -> list[str]:
+    """Ids of the campaigns that are not complete, oldest first."""
+    from optimizer.campaign.store import CampaignStore
+
+    store = CampaignStore(state.root)
+    return [one for one in store.ids() if store.read(one).state != "closed"]

@@ -8,6 +8,8 @@ from pydantic import Field
 
 from mcp_server.answers import Answer, Next, Part, answer, clip
 from mcp_server.approvals import verdict_text
+from mcp_server.campaign_answers import CHECK_AGAIN_S, CampaignPart, after_campaign, campaign_part, campaign_text
+from mcp_server.campaigning import CampaignView, is_campaign, open_campaigns, view_of
 from mcp_server.evolving import EvolutionView, Standing, resume_evolution, standing, start_evolution
 from mcp_server.state import ServerState
 from mcp_server.tooling import ToolSpec
@@ -49,7 +51,7 @@ class RoundView(Part):
 
 
 class RoundsAnswer(Answer):
-    """Rounds of one evolution, and everything that is open."""
+    """Rounds of one evolution, and everything that is open; or one campaign."""
 
     evolution: str | None = None
     state: str = Field(description="running, awaiting_approval, interrupted, complete, none.")
@@ -68,15 +70,21 @@ class RoundsAnswer(Answer):
     check_again_s: int | None = None
     log: list[str] = Field(default_factory=list)
     """Last words of a process that ended early."""
+    campaign: CampaignPart | None = None
+    campaigns: list[str] = Field(default_factory=list)
+    """Those that are not complete."""
 
 
 async def round_status(
     ctx: EvoContext,
-    evolution: Annotated[str | None, Field(description="Left out: the latest.")] = None,
+    evolution: Annotated[str | None, Field(description="Or a campaign; left out: the latest evolution.")] = None,
 ) -> Annotated[CallToolResult, RoundsAnswer]:
     """Use to see where everything stands: rounds with run, skill version, test success and patches, what waits for a
     person, active runs, and the next step."""
     state = state_of(ctx)
+    if evolution is not None and is_campaign(state, evolution):
+        view = await anyio.to_thread.run_sync(view_of, state, evolution)
+        return answer(campaign_text(view), _campaign_answer(state, view))
     found = await anyio.to_thread.run_sync(standing, state, evolution)
     return answer(_standing_text(found), _rounds_answer(state, found))
 
@@ -153,8 +161,23 @@ def _rounds_answer(state: ServerState, found: Standing) -> RoundsAnswer:
         evolutions=list(found.evolutions[-10:]),
         approve_command=command,
         check_again_s=15 if running else None,
+        campaigns=open_campaigns(state),
         log=view.child.last_words() if interrupted and view is not None and view.child is not None else [],
         next=_after_status(found),
+    )
+
+
+def _campaign_answer(state: ServerState, view: CampaignView) -> RoundsAnswer:
+    interrupted = view.word == "interrupted" and view.child is not None
+    part = campaign_part(state, view)
+    return RoundsAnswer(
+        state=view.word,
+        request=clip(view.campaign.request.request, 300),
+        approve_command=part.approve_command,
+        check_again_s=CHECK_AGAIN_S if view.word == "running" else None,
+        log=view.child.last_words() if interrupted and view.child is not None else [],
+        campaign=part,
+        next=after_campaign(view),
     )
 
 

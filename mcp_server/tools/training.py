@@ -9,9 +9,11 @@ from pydantic import Field
 
 from mcp_server.answers import Answer, Next, Part, answer, clip
 from mcp_server.background import look_once
+from mcp_server.campaign_answers import CHECK_AGAIN_S, CampaignPart, after_campaign, campaign_part, campaign_text
+from mcp_server.campaigning import CampaignView, CampaignWish, begin
 from mcp_server.capture import session_of
 from mcp_server.run_views import Evaluation, evaluation, run_line
-from mcp_server.starting import Started, StartRequest, start_training_run
+from mcp_server.starting import Started, StartRequest, overruled, shown_settings, start_training_run
 from mcp_server.state import ServerState
 from mcp_server.tooling import ToolSpec
 
@@ -50,6 +52,9 @@ class StartAnswer(Answer):
     not_understood: list[str] = Field(default_factory=list)
     """Words of the request that had no effect."""
     warnings: list[str] = Field(default_factory=list)
+    campaign: CampaignPart | None = None
+    check_again_s: int | None = None
+    """Of a campaign."""
 
 
 async def start_training(
@@ -65,12 +70,22 @@ async def start_training(
         Field(max_length=200, description="Your own text; one key starts one run."),
     ] = None,
     confirmed: Annotated[bool, Field(description="The user agreed to the plan (approve mode).")] = False,
+    campaign: Annotated[
+        dict[str, Any] | None,
+        Field(
+            description="Go on by itself: analyse, change one setting, train again. {'max_runs': 5, 'target': 0.9}, "
+            "max_episodes, max_minutes, ask (a person approves each run in a terminal); {'resume': id}."
+        ),
+    ] = None,
 ) -> Annotated[CallToolResult, StartAnswer]:
     """Use to train or fine-tune a small tool-using agent. Answers at once with run_id; the run outlives client and
     server; follow it with monitor_run. What the request does not name comes from the skill rllm-config, with its origin
     in the answer. In approve mode ('ask me first') the answer is a plan, until called again with confirmed."""
     state = state_of(ctx)
     wanted = StartRequest(request, overrides or {}, profile, key, confirmed, session=session_of_call(ctx))
+    if campaign is not None:
+        view = await anyio.to_thread.run_sync(lambda: begin(state, wanted, CampaignWish.of(campaign)))
+        return answer(campaign_text(view), _campaign_started(state, view, wanted))
     started = await anyio.to_thread.run_sync(start_training_run, state, wanted)
     return answer(_start_text(started), _start_answer(started, wanted))
 
@@ -107,6 +122,25 @@ def _start_answer(started: Started, wanted: StartRequest) -> StartAnswer:
         not_understood=list(started.not_understood),
         warnings=[clip(one, 300) for one in started.warnings],
         next=step,
+    )
+
+
+def _campaign_started(state: ServerState, view: CampaignView, wanted: StartRequest) -> StartAnswer:
+    resolved = view.resolved
+    return StartAnswer(
+        state=view.word,
+        existing=False,
+        steps=None if resolved is None else resolved.config.planned_steps,
+        settings={}
+        if resolved is None
+        else {name: Setting(value=value, source=source) for name, value, source in shown_settings(resolved)},
+        not_understood=[] if resolved is None else [span.text for span in resolved.unknown],
+        warnings=[]
+        if resolved is None
+        else [clip(one, 300) for one in (*resolved.warnings, *overruled(resolved, wanted.overrides))],
+        campaign=campaign_part(state, view),
+        check_again_s=CHECK_AGAIN_S if view.word == "running" else None,
+        next=after_campaign(view),
     )
 
 
