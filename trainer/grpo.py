@@ -132,6 +132,9 @@ class AgentGRPO(GRPOTrainer):
         self._rows_of_update = 0.0
         """Rows that are learned from, of all ranks, divided by the number of ranks."""
         self._loss_mask: Tensor | None = None
+        self._pairs: list[tuple[Tensor, Tensor]] = []
+        """Log-probabilities of training and of sampling, for each part of the update."""
+        self._logps: Tensor | None = None
         self._seconds: dict[str, float] = {}
         self._line: dict[str, Any] = {}
         self.skip_update = False
@@ -186,6 +189,7 @@ class AgentGRPO(GRPOTrainer):
             "logprob": 0.0,
         }
         self._seconds["prepare"] = time.perf_counter() - began - sum(self._seconds.values())
+        self._pairs = []
         self._line = step_metrics(self._everybody, self.settings.num_generations)
         self._line["trained_tokens"] = int(output["num_items_in_batch"])
         return output
@@ -276,8 +280,11 @@ class AgentGRPO(GRPOTrainer):
         try:
             with parallel.alone(self.accelerator):
                 loss: Tensor = super()._compute_loss(model, inputs)
+            sampled = inputs.get("sampling_per_token_logps")
+            if self._logps is not None and sampled is not None:
+                self._pairs.append((self._logps[self._loss_mask], sampled[self._loss_mask]))
         finally:
-            self._loss_mask = None
+            self._loss_mask = self._logps = None
         return loss
 
     def _get_per_token_logps_and_entropies(
@@ -305,6 +312,7 @@ class AgentGRPO(GRPOTrainer):
             )
             return result
         began = time.perf_counter()
+        scored = self._loss_mask is not None
         with self.accelerator.autocast():
             logps, entropies = packed_logps(
                 self.accelerator.unwrap_model(model),
@@ -315,7 +323,8 @@ class AgentGRPO(GRPOTrainer):
                 self._loss_mask,
                 entropy_gradient=self.settings.entropy_coef > 0,
             )
-        if self._loss_mask is None:
+        self._logps = logps.detach() if scored else None
+        if not scored:
             self._seconds["logprob"] = self._seconds.get("logprob", 0.0) + time.perf_counter() - began
         return logps, entropies if compute_entropy else None, None
 

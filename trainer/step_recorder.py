@@ -9,6 +9,7 @@ import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from trainer import parallel
+from trainer.algorithms.agreement import agreement
 
 if TYPE_CHECKING:
     from trainer.grpo import AgentGRPO
@@ -74,6 +75,7 @@ class StepRecorder(TrainerCallback):
         if self._pending is None or logs is None:
             return
         line, self._pending = self._pending, None
+        line |= agreement(self.trainer._pairs)
         names = {"loss": "loss", "grad_norm": "grad_norm", "learning_rate": "learning_rate", "kl": "kl"}
         names |= {"clip_ratio/low_mean": "clip_low", "clip_ratio/high_mean": "clip_high"}
         names |= {"cispo_clip_ratio": "clip_high"}

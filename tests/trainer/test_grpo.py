@@ -290,3 +290,15 @@ def test_truncated_episodes_leave_the_loss_but_stay_in_the_mean(tmp_path: Path) 
         lines.append(record.lines[0])
     assert lines[1]["trained_tokens"] < lines[0]["trained_tokens"]
     assert lines[1]["reward_mean"] == lines[0]["reward_mean"]
+
+
+def test_sampling_and_training_agree_on_every_trained_token(tmp_path: Path) -> None:
+    """The recorded log-probabilities are those of the training pass, in one part and in several."""
+    for budget in (10_000_000, 400):
+        trainer, record = make(tmp_path, max_steps=1, batch_size=4, micro_batch_tokens=budget, temperature=0.8)
+        trainer.train()
+        line = record.lines[0]
+        assert line["logp_gap"] < 1e-4
+        assert line["ess"] > 0.9999
+        assert line["logp_correlation"] > 0.9999
+        assert sum(len(trained) for trained, _ in trainer._pairs) == line["trained_tokens"]

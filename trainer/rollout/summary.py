@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from trainer.algorithms import text_checks
 from trainer.algorithms.advantages import group_moments
 from trainer.rollout.types import Episode, StopReason
 from trainer.runs.statistics import wilson
@@ -60,6 +61,9 @@ def step_metrics(episodes: Sequence[Episode], group_size: int) -> dict[str, Any]
         "completion_mean": _mean([float(n) for n in lengths]),
         "completion_max": max(lengths, default=None),
         "unique_completions": _unique_share(episodes, group_size),
+        "reward_std_group": float(std_N[graded].mean()) if groups else None,
+        "repetition_rate": text_checks.repetition_rate([e.said_ids for e in episodes]),
+        "new_script_rate": text_checks.new_script_rate([(e.heard_text, e.said_text) for e in episodes]),
         **_rates(episodes),
     }
     return {key: value for key, value in values.items() if value is not None}

@@ -108,5 +108,25 @@ class Episode:
         return self.stop_reason is not StopReason.ENVIRONMENT_ERROR
 
     @property
+    def said_ids(self) -> list[int]:
+        """The model's tokens."""
+        return [token for token, own in zip(self.completion_ids, self.mask, strict=True) if own]
+
+    @property
+    def said_text(self) -> str:
+        """What the model said, calls as their arguments' values."""
+        said = [m for m in self.messages[len(self.request.messages) :] if m["role"] == "assistant"]
+        calls = [call["function"]["arguments"] for m in said for call in m.get("tool_calls", ())]
+        values = [str(value) for arguments in calls for value in arguments.values()]
+        return "\n".join([*(m["content"] for m in said), *values])
+
+    @property
+    def heard_text(self) -> str:
+        """What the model was told: the prompt and what tools answered."""
+        count = len(self.request.messages)
+        told = [*self.messages[:count], *(m for m in self.messages[count:] if m["role"] != "assistant")]
+        return "\n".join(str(m["content"]) for m in told)
+
+    @property
     def model_tokens(self) -> int:
         return sum(self.mask)
