@@ -4,8 +4,8 @@
    same problems.
 2. A run *improves* when its test success exceeds that of the best run before it by more than one standard error of the
    difference of two rates, sqrt(p₁(1−p₁)/n₁ + p₂(1−p₂)/n₂): one problem more of 128 is no improvement.
-3. The next change starts from the last run; where that one is worse than the best by more than a standard error, from
-   the best.
+3. The next change starts from the last run. Where that one is worse than the best by more than a standard error, or has
+   nothing left to change, it starts from the best.
 4. What changes is the lever of the finding that is surest (its confidence times the table's), moved by the factors of
    the table, inside the safe range of rllm-config. A setting that the request fixed is no lever. No configuration is
    trained twice, and where a value made things worse nothing beyond it is tried.
@@ -140,8 +140,16 @@ def ranked(findings: Sequence[Finding]) -> list[Finding]:
 
 def next_change(basis: Basis, runs: Sequence[CampaignRun]) -> tuple[Change | None, tuple[str, ...]]:
     """(the change of the next run, why others were passed over); no change where nothing is left."""
-    base = base_of(runs)
     considered: list[str] = []
+    base, best = base_of(runs), best_of(runs)
+    for one in [base] if best is None or best is base else [base, best]:
+        change = _change_from(basis, runs, one, considered)
+        if change is not None:
+            return change, tuple(considered)
+    return None, tuple(dict.fromkeys(considered))
+
+
+def _change_from(basis: Basis, runs: Sequence[CampaignRun], base: CampaignRun, considered: list[str]) -> Change | None:
     for finding in ranked(base.findings):
         lever = finding.lever
         name = finding.kind.replace("_", " ")
@@ -154,8 +162,8 @@ def next_change(basis: Basis, runs: Sequence[CampaignRun]) -> tuple[Change | Non
             continue
         change = _move(basis, runs, base, finding, lever, considered)
         if change is not None:
-            return change, tuple(considered)
-    return None, tuple(considered)
+            return change
+    return None
 
 
 def _without_lever(finding: Finding) -> str:

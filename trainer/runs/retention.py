@@ -28,7 +28,7 @@ from trainer.runs.workspace import Workspace
 
 TRASH = ".trash-"
 
-REFERRING = ("patches", "trials", "rounds", "evaluations")
+REFERRING = ("patches", "trials", "rounds", "campaigns", "evaluations")
 """Folders of the workspace whose documents may name runs."""
 
 REFERRING_DEPTH = 2
