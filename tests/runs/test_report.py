@@ -5,7 +5,7 @@ import json
 from run_helpers import MakeRun
 
 from trainer.runs.launch import LocalLauncher, wait
-from trainer.runs.report import build_report, eval_line, headline, report_lines, run_json
+from trainer.runs.report import _own_conversation, build_report, eval_line, headline, report_lines, run_json
 from trainer.runs.rundir import RunDirectory
 from trainer.runs.types import Eval, Failure, RunState, Verdict
 from trainer.runs.workspace import Workspace
@@ -114,3 +114,16 @@ def test_the_json_of_a_run_is_its_document_with_more(make_run: MakeRun) -> None:
     assert document["findings"][0]["kind"] == "inconclusive"
     directory.config_path.unlink()
     assert "config.json" in run_json(directory)["report_error"]
+
+
+def test_a_sample_begins_with_its_question_not_with_worked_examples() -> None:
+    turns = [
+        {"role": "system", "content": "S"},
+        {"role": "user", "content": "What is 1 + 1?"},
+        {"role": "assistant", "content": "2"},
+        {"role": "user", "content": "What is 2 + 3?\n\nThe room is dark."},
+        {"role": "assistant", "content": "5"},
+    ]
+    assert _own_conversation(turns, "What is 2 + 3?") == turns[3:]
+    assert _own_conversation(turns, None) == turns
+    assert _own_conversation(turns, "What is 9 + 9?") == turns

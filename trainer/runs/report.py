@@ -140,6 +140,8 @@ def _pick(episodes: list[dict[str, Any]], *, good: bool) -> dict[str, Any] | Non
 
 def _sample(label: str, step: int, episode: dict[str, Any]) -> SampleEpisode:
     messages = episode.get("messages")
+    if isinstance(messages, list):
+        messages = _own_conversation(messages, episode.get("prompt"))
     shown = tuple(_message(one) for one in messages if isinstance(one, dict)) if isinstance(messages, list) else ()
     reward = episode.get("reward")
     stop = episode.get("stop_reason")
@@ -150,6 +152,17 @@ def _sample(label: str, step: int, episode: dict[str, Any]) -> SampleEpisode:
         str(stop) if stop is not None else None,
         tuple(one for one in shown if one[0] != "system"),
     )
+
+
+def _own_conversation(messages: list[Any], question: Any) -> list[Any]:
+    """From the question on: worked examples, which stand before it, are the same in every episode."""
+    asked = [
+        at
+        for at, one in enumerate(messages)
+        if isinstance(one, dict) and one.get("role") == "user" and isinstance(question, str)
+        if str(one.get("content", "")).startswith(question)
+    ]
+    return messages[asked[-1] :] if asked else messages
 
 
 def _message(message: dict[str, Any]) -> tuple[str, str]:
