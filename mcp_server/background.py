@@ -111,8 +111,7 @@ def start_child(state: ServerState, arguments: Sequence[str], folder: Path) -> C
     command = [sys.executable, "-P", "-m", "mcp_server.cli.main", "--workspace", str(state.root), *arguments]
     identity, _ = processes.spawn(command, directory=state.root, log_path=log, environment=environment)
     state.children.append(identity)
-    note = {"pid": identity.pid, "started_at": identity.started_at, "log": str(log), "arguments": list(arguments)}
-    write_json_atomic(folder / CHILD_NOTE, note)
+    write_json_atomic(folder / CHILD_NOTE, {**identity.note(), "log": str(log), "arguments": list(arguments)})
     return Child(identity.pid, identity.started_at, str(log), True)
 
 
@@ -125,5 +124,5 @@ def child_of(folder: Path) -> Child | None:
         note = read_json(folder / CHILD_NOTE)
     except FileNotFoundError:
         return None
-    identity = processes.ProcessIdentity(int(note["pid"]), float(note["started_at"]))
+    identity = processes.ProcessIdentity.from_note(note)
     return Child(identity.pid, identity.started_at, str(note["log"]), processes.is_alive(identity))

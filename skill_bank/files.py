@@ -3,7 +3,8 @@
 1. A JSON or text document is written to a temporary file in the same folder, flushed to the disk and renamed over the
    old one, so a reader sees the old or the new document and never a part of one.
 2. A line of a JSON-lines file is one `write` on an append-only handle under a lock file beside it.
-3. A reader of JSON lines splits on byte 0x0A only (U+2028 and U+0085 are text), counts bad lines and goes on.
+3. A reader of JSON lines splits on byte 0x0A only (U+2028 and U+0085 are text), counts bad lines and goes on. Bad is
+   also what is nested so deeply that the parser gives up.
 """
 
 import json
@@ -53,7 +54,7 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_bytes())
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8: {error}") from error
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{path}: not JSON: {error}") from error
 
 
@@ -125,6 +126,6 @@ def read_json_lines(path: Path, offset: int = 0, first_line: int = 1) -> JsonLin
             continue
         try:
             rows.append((number, json.loads(line)))
-        except ValueError:
+        except (ValueError, RecursionError):
             bad.append(number)
     return JsonLines(rows, bad, end)

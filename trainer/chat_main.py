@@ -117,7 +117,7 @@ def serve(plan: ChatPlan, questions: IO[str], replies: IO[str], beside: Path) ->
 
 
 def _failed(error: Exception) -> ChatReply:
-    from trainer.worker import failure_of
+    from trainer.last_words import failure_of
 
     traceback.print_exc()
     sys.stderr.flush()

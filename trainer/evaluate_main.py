@@ -289,7 +289,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         folder.write_result(evaluate(folder))
     except Exception as error:
-        from trainer.worker import failure_of
+        from trainer.last_words import failure_of
 
         traceback.print_exc()
         sys.stderr.flush()

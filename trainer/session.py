@@ -11,11 +11,18 @@ from skill_bank.files import write_json_atomic
 from trainer import parallel
 from trainer.config import ConfigError, TrainingConfig
 from trainer.rollout.episode_file import write_episodes
-from trainer.runs import checkpoints
+from trainer.runs import checkpoints, disk
 from trainer.runs.checkpoints import CheckpointState, Validation, best_of
 from trainer.runs.detectors.feed import RunWatch
 from trainer.runs.rundir import RunDirectory
 from trainer.runs.types import RunDocument, RunState, Verdict
+from trainer.worker_log import say
+
+MODEL_STAGING = "model.tmp"
+"""Where the model is written before it takes its name."""
+
+CHECKPOINT_BYTES = 16
+"""A trained parameter in a checkpoint: the weight, two moments of Adam, the best weight, in float32."""
 
 
 class Stopped(BaseException):
@@ -49,6 +56,8 @@ class Session:
         self._best_weights: dict[str, Any] | None = None
         self.stop_reason: str | None = None
         self.performance: dict[str, float] = {}
+        self._keep_free_mb = directory.read_document().keep_free_mb
+        self._disk_low: disk.DiskFull | None = None
 
     def run(self) -> None:
         """Trains and evaluates. Raises what went wrong; `finish` turns it into the run's last word."""
@@ -65,12 +74,11 @@ class Session:
         import torch
         import transformers
 
-        from trainer.envs import registry
         from trainer.evaluate import Evaluator, limits_of
         from trainer.models.catalog import resolve_model
         from trainer.models.load import load
         from trainer.rollout.engine import RolloutEngine
-        from trainer.tasks import build_tasks
+        from trainer.world import open_world
 
         config = self.config
         if config.threads is not None:
@@ -79,13 +87,11 @@ class Session:
             torch.set_num_threads(max(1, (os.cpu_count() or 1) // parallel.world_size()))
         transformers.utils.logging.disable_progress_bar()
         transformers.set_seed(config.seed)
-        folder = Path(config.folder) if config.folder else self.directory.path
-        folders = (folder,) if config.folder else ()
-        spec = registry.load(config.env, folders, config.env_args)
-        self.spec = spec
-        self.tasks = build_tasks(config, spec, folder)
-        self.reward = _reward(config, folders)
-        self.loaded = load(resolve_model(config.model, folder), config.device, config.dtype)
+        say(f"loading environment {config.env} and model {config.model}")
+        world = open_world(config, self.directory.path)
+        self.spec, self.reward = world.spec, world.reward
+        self.tasks = world.tasks(config)
+        self.loaded = load(resolve_model(config.model, world.folder), config.device, config.dtype)
         if config.lora:
             from trainer.models.adapters import with_adapters
 
@@ -93,7 +99,7 @@ class Session:
         self.engine = RolloutEngine(
             self.loaded.model,
             self.loaded.tokenizer,
-            spec,
+            self.spec,
             limits_of(config),
             seed=config.seed,
             reward=self.reward,
@@ -102,7 +108,7 @@ class Session:
             top_k=config.top_k,
         )
         self.evaluator = Evaluator(
-            config, self.loaded, spec, self.tasks, reward=self.reward, on_turn=self.directory.beat
+            config, self.loaded, self.spec, self.tasks, reward=self.reward, on_turn=self.directory.beat
         )
         self.directory.set_fields(
             state=RunState.RUNNING,
@@ -135,8 +141,11 @@ class Session:
             on_checkpoint=self._complete_checkpoint,
         )
         began = time.perf_counter()
+        say(f"training, {config.planned_steps} steps at most" + (f", from {checkpoint.name}" if checkpoint else ""))
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         self.performance["train"] = time.perf_counter() - began
+        if self._disk_low is not None:
+            raise self._disk_low
         if parallel.is_main():
             self._after()
 
@@ -236,7 +245,7 @@ class Session:
         self.directory.beat()
 
     def _after_step(self, step: int) -> str | None:
-        """Validation, the target, the STOP file: a reason to end, or None."""
+        """Validation, the target, the STOP file, the disk: a reason to end, or None."""
         if self.config.validate_every and step % self.config.validate_every == 0:
             self._validate(step)
         critical = self.watch.record()
@@ -247,7 +256,29 @@ class Session:
         if self._target_met():
             self.stop_reason = "target"
             return self.stop_reason
+        if self._disk_is_low():
+            self.stop_reason = "disk_full"
+            return self.stop_reason
         return None
+
+    def _disk_is_low(self) -> bool:
+        """Whether the run has to end for want of space; a checkpoint is written on the way where it fits.
+
+        Raises DiskFull where not even that fits: the checkpoints before it stay.
+        """
+        if self._keep_free_mb is None:
+            return False
+        try:
+            disk.require_free(self.directory.path, self._keep_free_mb)
+        except disk.DiskFull as error:
+            self.directory.append_event("disk_low", message=str(error))
+            trained = sum(one.numel() for one in self.loaded.model.parameters() if one.requires_grad)
+            needed_mb = (trained * CHECKPOINT_BYTES + self.loaded.parameters * 4) // 2**20
+            if disk.free_mb(self.directory.path) < 2 * needed_mb:
+                raise
+            self._disk_low = error
+            return True
+        return False
 
     def _validate(self, step: int) -> None:
         from trainer.envs.base import Split
@@ -289,6 +320,7 @@ class Session:
     # ---- results
 
     def _evaluate(self, name: str, split: Any) -> None:
+        say(f"testing: {name}")
         result, episodes = self.evaluator.run(split)
         self._check_environment(episodes)
         evals = {**self.directory.read_document().eval, name: result}
@@ -308,7 +340,8 @@ class Session:
     def _save_model(self) -> None:
         from trainer.models.adapters import merged
 
-        temporary = self.directory.path / "model.tmp"
+        say("saving the model")
+        temporary = self.directory.path / MODEL_STAGING
         shutil.rmtree(temporary, ignore_errors=True)
         merged(self.loaded.model).save_pretrained(temporary)
         self.loaded.tokenizer.save_pretrained(temporary)
@@ -328,19 +361,6 @@ class Session:
         write_json_atomic(self.directory.path / "perf.json", {k: round(v, 3) for k, v in self.performance.items()})
         self.directory.append_event("finished", verdict=verdict.value, reason=self.stop_reason or "budget")
         self.directory.finish(RunState.FINISHED, verdict=verdict, stop_reason=self.stop_reason or "budget")
-
-
-def _reward(config: TrainingConfig, folders: tuple[Path, ...]) -> Any:
-    if config.reward is None:
-        return None
-    from trainer.envs.registry import load_object
-
-    function = load_object(config.reward, folders)
-    if not callable(function):
-        raise ConfigError(
-            f"reward {config.reward} is not a function; it must be function(episode, environment) -> float."
-        )
-    return function
 
 
 def _packages() -> dict[str, str]:

@@ -25,12 +25,11 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # runtime when torch is loaded, so before it.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-import psutil
-
-from trainer import parallel
+from trainer import last_words, parallel, worker_log
+from trainer.runs import processes, supervise
 from trainer.runs.rundir import RunDirectory
-from trainer.runs.types import Failure, RunState
 from trainer.session import Session, Stopped
+from trainer.worker_log import say
 
 _signalled: list[int] = []
 """The signals that came."""
@@ -48,85 +47,51 @@ def _handle_signals() -> None:
         signal.signal(number, _on_signal)
 
 
-def failure_of(error: BaseException) -> Failure:
-    """The class of a failure by the exception's type, never by its text."""
-    import errno
-
-    kind = type(error).__name__
-    message = " ".join(str(error).split()) or kind
-    known = {
-        "ModelFault": "model",
-        "TemplateFault": "model",
-        "EnvironmentFault": "environment",
-        "DataFault": "data",
-        "ConfigError": "config",
-        "NonFinite": "nonfinite",
-        "PreflightFault": "preflight",
-        "MemoryError": "oom",
-        "OutOfMemoryError": "oom",
-    }
-    if kind in known:
-        kind = known[kind]
-    elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        kind = "disk_full"
-        message = f"the disk is full ({error.filename or 'run directory'}). Free space and start the run again."
-    if kind == "oom":
-        message = (
-            f"out of memory ({message[:200]}). Use fewer or shorter episodes (batch_size, num_generations, "
-            "max_completion_tokens), or lora=true."
-        )
-    return Failure(kind=kind, message=message)
+def _only_note_signals() -> None:
+    """From here on a signal is remembered and interrupts nothing: last words are being written."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: _signalled.append(number))
 
 
 def train_directory(path: Path) -> int:
-    """Runs one directory to its final state. Returns an exit status: 0 ended by itself or stopped, 1 failed."""
+    """Runs one directory to its final state. Returns an exit status: 0 ended by itself or stopped, 1 failed,
+    `disk.FULL_STATUS` failed and could not even say so."""
     directory = RunDirectory(path)
+    if not parallel.is_main():
+        return _train(directory)
+    state = directory.read_document().state
+    if state.is_final:  # given up (or stopped) by others before this process came up
+        say(f"run {directory.run_id} is {state} already")
+        return 0
+    with worker_log.bounded(directory.log_path):
+        say(f"worker {os.getpid()} takes run {directory.run_id}")
+        try:
+            status = _train(directory)
+        finally:
+            last_words.release(directory)
+        say(f"run {directory.run_id} is over")
+    return status
+
+
+def _train(directory: RunDirectory) -> int:
     try:
+        if parallel.is_main():
+            last_words.hold_reserve(directory)
         session = Session(directory)
         session.run()
         if parallel.is_main():
             session.conclude()
     except Stopped as stopped:
+        _only_note_signals()
         if parallel.world_size() > 1:
-            return _end_among_others(directory, stopped)
-        reason = directory.stop_reason() or str(stopped)
-        directory.append_event("stopped", reason=reason)
-        directory.finish(RunState.STOPPED, stop_reason=reason)
+            return last_words.stopped_among_others(directory, str(stopped))
+        return last_words.stopped(directory, str(stopped))
     except Exception as error:
+        _only_note_signals()
         traceback.print_exc()
         sys.stderr.flush()
-        failure = failure_of(error)
-        failure.log_tail = directory.log_tail()
-        failure.exit_code = 1
-        try:
-            if not parallel.is_main():  # its last word is read by rank 0, which is ended by the launcher
-                if directory.read_failure() is None:
-                    directory.write_failure(failure)
-                return 1
-            directory.write_failure(failure)
-            directory.append_event("failed", kind_of_failure=failure.kind, message=failure.message)
-            directory.finish(RunState.FAILED, failure=failure)
-        except OSError:
-            traceback.print_exc()
-        return 1
+        return last_words.failed(directory, error)
     return 0
-
-
-def _end_among_others(directory: RunDirectory, stopped: Stopped) -> int:
-    """The last word of one process of several. A signal that nobody asked for comes from the launcher, which ends all
-    when one has gone. The status is not 0, so that the launcher ends the others, too."""
-    if not parallel.is_main():
-        return 1
-    reason, failure = directory.stop_reason(), directory.read_failure()
-    if reason is None and str(stopped) == "SIGTERM":
-        failure = failure or Failure(kind="killed", message="another process of the run was killed or ended.")
-        failure.log_tail = directory.log_tail()
-        directory.append_event("failed", kind_of_failure=failure.kind, message=failure.message)
-        directory.finish(RunState.FAILED, failure=failure)
-    else:
-        directory.append_event("stopped", reason=reason or str(stopped))
-        directory.finish(RunState.STOPPED, stop_reason=reason or str(stopped))
-    return 1
 
 
 def _silence_libraries() -> None:
@@ -150,10 +115,12 @@ def serve(protocol: int) -> int:
             path = line.strip()
             if not path:
                 continue
-            status = train_directory(Path(path))
+            with worker_log.redirected(RunDirectory(Path(path)).log_path):
+                status = train_directory(Path(path))
             answers.write(f"{'done' if status == 0 else 'failed'} {path}\n")
             if _signalled:  # the signal meant the process, not only its run
                 break
+            _handle_signals()
     return 0
 
 
@@ -183,8 +150,10 @@ def main() -> int:
         parser.error("a run directory is needed")
     directory = RunDirectory(arguments.run_dir.absolute())
     if parallel.world_size() == 1:  # of several processes, the launcher's is the run's
+        me = processes.identify(os.getpid())
+        assert me is not None
         # whoever started it writes this, too, but may die in between
-        directory.set_fields(pid=os.getpid(), process_started_at=psutil.Process().create_time())
+        directory.set_fields(**supervise.process_fields(me))
     return train_directory(directory.path)
 
 

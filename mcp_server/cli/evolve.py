@@ -1,5 +1,6 @@
 """`mcp-evo evolve`: train, find what held it back, try a patch, ask, promote, train better; round after round."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -88,7 +89,8 @@ def evolve(
             console.print(f"{error}", markup=False)
             return Answer("later", Channel.TERMINAL)
 
-    more: dict[str, Any] = {"launcher": launcher(), "runners": trial_workers}
+    workers = partial(trial_workers, keep_free_mb=home.workspace.config().keep_free_mb)
+    more: dict[str, Any] = {"launcher": launcher(), "runners": workers}
     if resume is not None:
         chosen = None if resume == "latest" else resume
         with terminated_like_interrupted():

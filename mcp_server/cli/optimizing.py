@@ -75,9 +75,9 @@ def launcher() -> LocalLauncher:
 
 
 @contextmanager
-def trial_workers(folder: Path, tokens: bool) -> Iterator[PooledArms]:
+def trial_workers(folder: Path, tokens: bool, *, keep_free_mb: int | None = None) -> Iterator[PooledArms]:
     """Warm workers for the arms of trials, two side by side; hub tokens only for a model that needs them."""
-    with PooledArms(folder, command=worker_override(), tokens=tokens) as arms:
+    with PooledArms(folder, command=worker_override(), tokens=tokens, keep_free_mb=keep_free_mb) as arms:
         yield arms
 
 

@@ -153,7 +153,9 @@ def try_command(
     lines = TrialLines(console)
     budget = Budget(pairs, None if minutes is None else minutes * 60)
     tokens = any(resolve_model(one.model).needs_network for one in folder.spec().scenarios)
-    with terminated_like_interrupted(), trial_workers(home.trials / "workers", tokens) as arms:
+    keep_free = home.workspace.config().keep_free_mb
+    workers = trial_workers(home.trials / "workers", tokens, keep_free_mb=keep_free)
+    with terminated_like_interrupted(), workers as arms:
         finish_trial(try_patch(home, folder, arms, budget=budget), lines.show)
     if as_json:
         print_json(trial_document(home.patches.read(patch_id), folder.path.name))

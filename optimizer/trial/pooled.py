@@ -26,10 +26,19 @@ _STOP_GRACE_S = 30.0
 class PooledArms:
     """Runs arms on a pool of warm workers. Use as a context manager: the pool ends with it."""
 
-    def __init__(self, folder: Path, *, size: int = 2, command: tuple[str, ...] = (), tokens: bool = False) -> None:
-        """`folder` is where the workers log; `command` replaces the worker's command; `tokens`: hub tokens for them."""
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        size: int = 2,
+        command: tuple[str, ...] = (),
+        tokens: bool = False,
+        keep_free_mb: int | None = None,
+    ) -> None:
+        """`folder` is where the workers log; `command` replaces the worker's command; `tokens`: hub tokens for them;
+        `keep_free_mb`: free space below which an arm ends."""
         folder.mkdir(parents=True, exist_ok=True)
-        self.pool = WorkerPool(size, 1, folder=folder, command=command, tokens=tokens)
+        self.pool = WorkerPool(size, 1, folder=folder, command=command, tokens=tokens, keep_free_mb=keep_free_mb)
 
     def run(self, jobs: Sequence[ArmJob], cancelled: Callable[[], bool]) -> list[ArmResult]:
         """One result a job. Raises TrialError where an arm gave none, TrialCancelled where someone asked to stop."""

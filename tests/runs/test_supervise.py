@@ -231,7 +231,7 @@ def test_a_run_held_by_a_pool_is_not_started_twice(
     held = make_run("held", supervise.held_by_this_process())
     assert launcher.tick(workspace).started == []
     assert held.read_document().state is RunState.QUEUED
-    held.set_fields(launcher_started_at=1.0)  # the pool's process is gone
+    held.set_fields(launcher_started_at=1.0, launcher_mark=None)  # the pool's process is gone
     assert launcher.tick(workspace).settled == ["held"]
     assert held.read_document().state is RunState.LOST
 

@@ -83,7 +83,7 @@ class EvaluationFolder:
             note = read_json(self.process_path)
         except FileNotFoundError:
             return None
-        return ProcessIdentity(int(note["pid"]), float(note["started_at"]))
+        return ProcessIdentity.from_note(note)
 
     def log_tail(self, lines: int = 10) -> list[str]:
         """The last lines that the process printed."""
@@ -148,7 +148,7 @@ def start_evaluation(workspace: Workspace, plan: EvaluationPlan) -> EvaluationFo
         log_path=folder.log_path,
         environment=child_environment(workspace, plan),
     )
-    write_json_atomic(folder.process_path, {"pid": identity.pid, "started_at": identity.started_at})
+    write_json_atomic(folder.process_path, identity.note())
     return folder
 
 

@@ -69,6 +69,14 @@ def complete_checkpoints(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: checkpoint_step(path) or 0, reverse=True)
 
 
+def drop_incomplete(folder: Path) -> None:
+    """Removes checkpoints of a `checkpoints/` folder that were cut short: they count for nothing and take space."""
+    whole = set(complete_checkpoints(folder))
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if checkpoint_step(path) is not None and path not in whole:
+            shutil.rmtree(path, ignore_errors=True)
+
+
 def complete(folder: Path, state: CheckpointState) -> None:
     """Makes a written checkpoint count: its files reach the disk before its state does. Older ones go."""
     for file in folder.iterdir():

@@ -122,13 +122,20 @@ class _Slot:
         while (handle := self._pool.next_job()) is not None:
             asked = handle.directory.stop_reason()
             if asked is not None:
-                handle.directory.finish(RunState.STOPPED, stop_reason=asked)
+                supervise.conclude(handle.directory, RunState.STOPPED, stop_reason=asked)
             else:
-                self._serve(handle.directory)
+                self._serve_or_say_why(handle.directory)
             self._pool.job_over(handle)
         self._drop()
         if self._log.exists():
             self._log.unlink()
+
+    def _serve_or_say_why(self, directory: RunDirectory) -> None:
+        """A job that cannot be recorded (full disk, deleted folder) must not end the thread: others wait behind it."""
+        try:
+            self._serve(directory)
+        except (RunError, OSError) as error:
+            self._pool.note_start_failure(f"{directory.run_id}: {error}")
 
     def _serve(self, directory: RunDirectory) -> None:
         """Runs one job and gives it its final state."""
@@ -136,11 +143,11 @@ class _Slot:
             self._bring_up()
         except (RunError, OSError) as error:
             self._pool.note_start_failure(str(error))
-            directory.finish(RunState.FAILED, failure=Failure(kind="launch", message=str(error)))
+            supervise.conclude(directory, RunState.FAILED, failure=Failure(kind="launch", message=str(error)))
             return
         assert self._identity is not None
         began_at = self._log.stat().st_size
-        supervise.mark_starting(directory)
+        supervise.mark_starting(directory, keep_free_mb=self._pool.keep_free_mb)
         supervise.record_process(directory, self._identity)
         answer = self._ask(directory)
         self._keep_log(directory, began_at)
@@ -184,12 +191,15 @@ class WorkerPool:
         command: tuple[str, ...] = (),
         more_environment: tuple[str, ...] = (),
         tokens: bool = False,
+        keep_free_mb: int | None = None,
     ) -> None:
-        """`folder` is where the workers run and log; `tokens` hands hub tokens to them. Raises RunError."""
+        """`folder` is where the workers run and log; `tokens` hands hub tokens to them; `keep_free_mb`: free space
+        below which a run ends. Raises RunError."""
         if size < 1:
             raise ValueError("a pool needs at least one worker")
         processes.require_posix()
         self.folder = folder
+        self.keep_free_mb = keep_free_mb
         self.command = command or processes.worker_command()
         self.environment = processes.child_environment(more=more_environment, tokens=tokens, threads=threads)
         self._jobs: queue.Queue[RunHandle | None] = queue.Queue()

@@ -2,7 +2,9 @@
 
 1. A worker is its own session and process group, inherits no handle of ours, logs to `worker.log`, and gets an
    allow-listed environment.
-2. A process is known by pid *and* start time. Nothing is ever signalled by pid alone: a recycled pid is somebody else.
+2. A process is known by pid *and* start. Nothing is ever signalled by pid alone: a recycled pid is somebody else.
+   Where the kernel counts starts in ticks since the machine was started (Linux) that count decides: the time of day of
+   a start moves with every correction of the clock.
 3. Stopping goes in three steps: the STOP file (honoured at step ends), SIGTERM after a grace, SIGKILL after another.
 """
 
@@ -14,6 +16,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Self
 
 import psutil
 
@@ -49,7 +52,34 @@ class ProcessIdentity:
 
     pid: int
     started_at: float
-    """Start time by the operating system, Unix seconds (psutil)."""
+    """Start time by the operating system, Unix seconds (psutil); decides only where there is no mark."""
+    mark: str | None = None
+    """`<boot id>:<ticks from then to its start>` (Linux): the same whatever happens to the clock."""
+
+    def note(self) -> dict[str, Any]:
+        """Its form in a JSON document."""
+        return {"pid": self.pid, "started_at": self.started_at, "mark": self.mark}
+
+    @classmethod
+    def from_note(cls, note: Mapping[str, Any]) -> Self:
+        """Reads what `note` gave; older notes have no mark. Raises KeyError, TypeError, ValueError."""
+        mark = note.get("mark")
+        return cls(int(note["pid"]), float(note["started_at"]), mark if isinstance(mark, str) else None)
+
+    def is_same(self, other: "ProcessIdentity") -> bool:
+        """Whether both name one process."""
+        if self.pid != other.pid:
+            return False
+        if self.mark is not None and other.mark is not None:
+            return self.mark == other.mark
+        return abs(self.started_at - other.started_at) <= START_TIME_TOLERANCE_S
+
+    @property
+    def is_from_before_restart(self) -> bool:
+        """Whether the machine was restarted since it was started."""
+        if self.mark is not None and _BOOT_ID is not None:
+            return self.mark.partition(":")[0] != _BOOT_ID
+        return boot_time() > self.started_at + 1.0
 
 
 def child_environment(
@@ -103,8 +133,36 @@ def require_posix() -> None:
         raise RunError("mcp-evo trains on Linux and macOS; on Windows run it inside WSL (wsl --install).")
 
 
-_children: dict[int, subprocess.Popen[bytes]] = {}
-"""Our own children by pid: only a parent learns an exit status, and only a parent's wait frees a dead child's pid."""
+_children: dict[int, tuple[ProcessIdentity, subprocess.Popen[bytes]]] = {}
+"""Our own children by pid: only a parent learns an exit status, and only a parent's wait frees a dead child's pid. Once
+it is free another process may get it, so a child counts only for an identity that is its own."""
+
+
+def _child(identity: ProcessIdentity) -> "subprocess.Popen[bytes] | None":
+    known = _children.get(identity.pid)
+    return known[1] if known is not None and known[0].is_same(identity) else None
+
+
+def _boot_id() -> str | None:
+    """Changes with every start of the machine (Linux)."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()[:13] or None
+    except (OSError, ValueError):
+        return None
+
+
+_BOOT_ID = _boot_id()
+
+
+def _mark(pid: int) -> str | None:
+    """Field 22 (starttime, in ticks since the machine was started) of /proc/PID/stat, see proc_pid_stat(5)."""
+    if _BOOT_ID is None:
+        return None
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        return f"{_BOOT_ID}:{int(stat[stat.rindex(b')') + 2 :].split()[19])}"  # the name before it may hold anything
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def spawn(
@@ -133,29 +191,29 @@ def spawn(
             )
         except OSError as error:
             raise RunError(f"the worker cannot be started ({command[0]}: {error.strerror or error}).") from error
-    _children[process.pid] = process
     identity = identify(process.pid)
     if identity is None:  # it ended before it could be looked at; its start was now
         identity = ProcessIdentity(process.pid, time.time())
+    _children[process.pid] = (identity, process)
     return identity, process
 
 
 def identify(pid: int) -> ProcessIdentity | None:
     """The identity of a process that exists now (a zombie of ours included), else None."""
     try:
-        return ProcessIdentity(pid, psutil.Process(pid).create_time())
+        return ProcessIdentity(pid, psutil.Process(pid).create_time(), _mark(pid))
     except (psutil.NoSuchProcess, psutil.AccessDenied, ValueError):
         return None
 
 
 def is_alive(identity: ProcessIdentity) -> bool:
     """Whether that very process still runs; a zombie has ended."""
-    child = _children.get(identity.pid)
+    child = _child(identity)
     if child is not None and child.poll() is not None:
         return False
     try:
         process = psutil.Process(identity.pid)
-        if abs(process.create_time() - identity.started_at) > START_TIME_TOLERANCE_S:
+        if not identity.is_same(ProcessIdentity(identity.pid, process.create_time(), _mark(identity.pid))):
             return False
         return bool(process.status() != psutil.STATUS_ZOMBIE)
     except (psutil.NoSuchProcess, ValueError):
@@ -166,7 +224,7 @@ def is_alive(identity: ProcessIdentity) -> bool:
 
 def exit_status(identity: ProcessIdentity) -> int | None:
     """Exit status (negative: ended by that signal) of an ended child of this process; None where nobody told us."""
-    child = _children.get(identity.pid)
+    child = _child(identity)
     return None if child is None else child.poll()
 
 

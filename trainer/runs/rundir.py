@@ -136,16 +136,7 @@ class RunDirectory:
         """Gives the run its final state, once: a second call changes nothing."""
         if not state.is_final:
             raise ValueError(f"{state} is not a final state")
-        now = time.time()
-
-        def change(document: RunDocument) -> RunDocument | None:
-            if document.state.is_final:
-                return None
-            began = document.started_at or document.created_at
-            values = {"ended_at": now, "seconds": round(now - began, 3), **fields, "state": state}
-            return RunDocument.model_validate({**document.model_dump(), **values})
-
-        return self.update(change)
+        return self.update(lambda document: ended(document, state, **fields))
 
     def write_failure(self, failure: Failure) -> None:
         """`failure.json`: the worker's own word about why it is going down, written before it exits."""
@@ -217,8 +208,13 @@ class RunDirectory:
 
     def heartbeat_age_s(self) -> float | None:
         """Seconds since the last heartbeat, None before the first one."""
+        beat = self.heartbeat_at()
+        return None if beat is None else max(0.0, time.time() - beat)
+
+    def heartbeat_at(self) -> float | None:
+        """When the last heartbeat was, Unix seconds, None before the first one."""
         try:
-            return max(0.0, time.time() - self.heartbeat_path.stat().st_mtime)
+            return self.heartbeat_path.stat().st_mtime
         except FileNotFoundError:
             return None
 
@@ -247,6 +243,17 @@ class RunDirectory:
         except FileNotFoundError:
             return []
         return [line.rstrip() for line in text.splitlines() if line.strip()][-lines:]
+
+
+def ended(document: RunDocument, state: RunState, **fields: Any) -> RunDocument:
+    """The document with its final state; one that has its final state is returned as it is."""
+    if document.state.is_final:
+        return document
+    now = time.time()
+    began = document.started_at or document.created_at
+    # a clock that was set back in between would give a negative duration
+    values = {"ended_at": now, "seconds": round(max(0.0, now - began), 3), **fields, "state": state}
+    return RunDocument.model_validate({**document.model_dump(), **values})
 
 
 def _objects(lines: JsonLines) -> list[dict[str, Any]]:

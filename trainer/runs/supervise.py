@@ -11,10 +11,13 @@ How a run that lost its process ends:
 4. Its parent still lives and may know the status: it is left to the parent for a while.
 5. The machine was restarted, or nobody ever knew its process: `lost`.
 6. Else it vanished without a word although it reports every exception: `failed` as `killed`.
+
+A final state that cannot be written, because the disk is full, is what the caller sees all the same; it is found again
+by the next look, and written once there is room.
 """
 
+import logging
 import os
-import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -25,11 +28,11 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from trainer.config import ConfigError
-from trainer.runs import processes
+from trainer.runs import disk, processes
 from trainer.runs.errors import RunError
 from trainer.runs.processes import ProcessIdentity
 from trainer.runs.registry import Run, list_runs
-from trainer.runs.rundir import RunDirectory
+from trainer.runs.rundir import RunDirectory, ended
 from trainer.runs.types import Failure, RunDocument, RunState
 from trainer.runs.workspace import Workspace
 
@@ -38,6 +41,8 @@ PARENT_GRACE_S = 15.0
 
 STARTING_GRACE_S = 30.0
 """A run that says `starting` and names no process is being started by someone; after this long, by nobody."""
+
+logger = logging.getLogger(__name__)
 
 _CRASH_SIGNALS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE}
 
@@ -56,6 +61,8 @@ class TickReport:
     """Runs that wait, the first in line first."""
     skipped: bool = False
     """Another process was at it."""
+    faults: list[str] = field(default_factory=list)
+    """Runs that could not be looked at, each with the reason: the others are looked at all the same."""
 
 
 def tick(workspace: Workspace, start: Starter, *, lock_timeout_s: float = 0.0) -> TickReport:
@@ -77,20 +84,25 @@ def _settle_and_start(workspace: Workspace, start: Starter, report: TickReport) 
         state = run.document.state
         if state.is_final:
             continue
-        if state is RunState.QUEUED:
-            if not _is_held(run.document):
-                queue.append(run)
-            elif _settle_held(run.directory, run.document):
+        try:
+            if state is RunState.QUEUED:
+                if not _is_held(run.document):
+                    queue.append(run)
+                elif _settle_held(run.directory, run.document):
+                    report.settled.append(run.directory.run_id)
+            elif reconcile(run.directory).state.is_final:
                 report.settled.append(run.directory.run_id)
-        elif reconcile(run.directory).state.is_final:
-            report.settled.append(run.directory.run_id)
-        else:
-            active += 1
+            else:
+                active += 1
+        except (RunError, OSError) as error:
+            report.faults.append(f"{run.directory.run_id}: {error}")
+            logger.warning("run %s cannot be supervised: %s", run.directory.run_id, error)
+            active += 1  # whether it runs is not known: its slot is not given away
     queue.sort(key=lambda run: (run.document.created_at, run.document.run_id))
     config = workspace.config()
     for run in queue:
         if run.directory.stop_reason() is not None:
-            run.directory.finish(RunState.STOPPED, stop_reason=run.directory.stop_reason())
+            conclude(run.directory, RunState.STOPPED, stop_reason=run.directory.stop_reason())
             report.settled.append(run.directory.run_id)
         elif active < config.max_concurrent_runs:
             if _start(run.directory, workspace, start, config.keep_free_mb):
@@ -104,53 +116,74 @@ def _settle_and_start(workspace: Workspace, start: Starter, report: TickReport) 
 
 def _start(directory: RunDirectory, workspace: Workspace, start: Starter, keep_free_mb: int) -> bool:
     """Starts one run; a run that cannot be started ends as failed, so that the queue goes on."""
-    free_mb = shutil.disk_usage(directory.path).free // 2**20
-    if free_mb < keep_free_mb:
-        message = (
-            f"{free_mb} MB are free in {workspace.root}, {keep_free_mb} MB are wanted. "
-            f"Free some space, or lower keep_free_mb in {workspace.config_path}, and start again."
-        )
-        directory.finish(RunState.FAILED, failure=Failure(kind="disk_full", message=message))
-        return False
     try:
-        mark_starting(directory)
+        disk.require_free(directory.path, keep_free_mb)
+        mark_starting(directory, keep_free_mb=keep_free_mb)
         identity = start(directory, workspace)
     except (RunError, ConfigError, OSError) as error:
-        directory.finish(RunState.FAILED, failure=Failure(kind="launch", message=str(error)))
+        kind = "disk_full" if disk.is_disk_error(error) else "launch"
+        conclude(directory, RunState.FAILED, failure=Failure(kind=kind, message=str(error)))
         return False
-    record_process(directory, identity)
+    try:
+        record_process(directory, identity)
+    except OSError as error:
+        if not disk.is_disk_error(error):
+            raise
+        logger.warning("run %s has started, which cannot be noted: %s", directory.run_id, error)  # the worker notes it
     return True
 
 
-def mark_starting(directory: RunDirectory) -> None:
+def conclude(directory: RunDirectory, state: RunState, **fields: Any) -> RunDocument:
+    """`RunDirectory.finish`; on a full disk the document as it would be, so that a look still tells the truth."""
+    try:
+        return directory.finish(state, **fields)
+    except OSError as error:
+        if not disk.is_disk_error(error):
+            raise
+        logger.warning("the end of run %s cannot be written: %s", directory.run_id, error)
+        return ended(directory.read_document(), state, **fields)
+
+
+def mark_starting(directory: RunDirectory, *, keep_free_mb: int | None = None) -> None:
     """State `starting`, before the process exists."""
-    me = processes.identify(os.getpid())
     directory.set_fields(
         state=RunState.STARTING,
         started_at=time.time(),
-        launcher_pid=None if me is None else me.pid,
-        launcher_started_at=None if me is None else me.started_at,
+        starting_since=time.monotonic(),
+        keep_free_mb=keep_free_mb,
         oom_kills_before=processes.oom_kills(),
+        **_launched_by_this_process(),
     )
 
 
 def record_process(directory: RunDirectory, identity: ProcessIdentity) -> None:
     """Notes which process the run is."""
-    directory.set_fields(pid=identity.pid, process_started_at=identity.started_at)
+    directory.set_fields(**process_fields(identity))
+
+
+def process_fields(identity: ProcessIdentity) -> dict[str, Any]:
+    """The fields of a run document that name its process."""
+    return {"pid": identity.pid, "process_started_at": identity.started_at, "process_mark": identity.mark}
 
 
 def identity_of(document: RunDocument) -> ProcessIdentity | None:
     """The process a run document names."""
     if document.pid is None or document.process_started_at is None:
         return None
-    return ProcessIdentity(document.pid, document.process_started_at)
+    return ProcessIdentity(document.pid, document.process_started_at, document.process_mark)
+
+
+def _launched_by_this_process() -> dict[str, Any]:
+    me = processes.identify(os.getpid())
+    assert me is not None
+    return {"launcher_pid": me.pid, "launcher_started_at": me.started_at, "launcher_mark": me.mark}
 
 
 def _launcher(document: RunDocument) -> ProcessIdentity | None:
     extra = document.model_extra or {}
-    pid, started = extra.get("launcher_pid"), extra.get("launcher_started_at")
+    pid, started, mark = (extra.get(f"launcher_{name}") for name in ("pid", "started_at", "mark"))
     if isinstance(pid, int) and isinstance(started, (int, float)):
-        return ProcessIdentity(pid, float(started))
+        return ProcessIdentity(pid, float(started), mark if isinstance(mark, str) else None)
     return None
 
 
@@ -164,15 +197,13 @@ def _settle_held(directory: RunDirectory, document: RunDocument) -> bool:
     if holder is not None and processes.is_alive(holder):
         return False
     message = "the process that was about to run it has ended. Start it again with the same request."
-    directory.finish(RunState.LOST, failure=Failure(kind="lost", message=message))
+    conclude(directory, RunState.LOST, failure=Failure(kind="lost", message=message))
     return True
 
 
 def held_by_this_process() -> dict[str, Any]:
     """Fields of a queued run that this process will start itself (a pool): no supervisor starts it."""
-    me = processes.identify(os.getpid())
-    assert me is not None
-    return {"held": True, "launcher_pid": me.pid, "launcher_started_at": me.started_at}
+    return {"held": True, **_launched_by_this_process()}
 
 
 def settle_answered(directory: RunDirectory, *, succeeded: bool) -> RunDocument:
@@ -184,12 +215,14 @@ def settle_answered(directory: RunDirectory, *, succeeded: bool) -> RunDocument:
     word = directory.read_failure()
     tail = directory.log_tail()
     if word is not None:
-        return directory.finish(RunState.FAILED, failure=word.model_copy(update={"log_tail": tail}))
+        return conclude(directory, RunState.FAILED, failure=word.model_copy(update={"log_tail": tail}))
     if asked is not None:
-        return directory.finish(RunState.STOPPED, stop_reason=asked)
+        return conclude(directory, RunState.STOPPED, stop_reason=asked)
     said = "done" if succeeded else "failed"
-    message = f"the worker said `{said}` without saying how the run went."
-    return directory.finish(RunState.FAILED, failure=Failure(kind="incomplete", message=message, log_tail=tail))
+    failure = Failure(kind="incomplete", message=f"the worker said `{said}` without saying how the run went.")
+    if not succeeded and disk.is_full(directory.path):
+        failure = classify_exit(disk.FULL_STATUS)
+    return conclude(directory, RunState.FAILED, failure=failure.model_copy(update={"log_tail": tail}))
 
 
 def reconcile(directory: RunDirectory) -> RunDocument:
@@ -199,10 +232,10 @@ def reconcile(directory: RunDirectory) -> RunDocument:
         return document
     identity = identity_of(document)
     if identity is None:
-        began = document.started_at or document.created_at
-        if 0 <= time.time() - began < STARTING_GRACE_S:
+        if _is_being_started(document):
             return document
-        return directory.finish(
+        return conclude(
+            directory,
             RunState.LOST,
             failure=Failure(kind="lost", message="whoever started it went away before its process was known."),
         )
@@ -221,18 +254,30 @@ def _settle(directory: RunDirectory, document: RunDocument, identity: ProcessIde
     status = processes.exit_status(identity)
     if word is not None:
         failure = word.model_copy(update={"exit_code": status, "log_tail": tail})
-        return directory.finish(RunState.FAILED, failure=failure)
+        return conclude(directory, RunState.FAILED, failure=failure)
     asked = directory.stop_reason()
     if asked is not None and (status is None or status in (0, -signal.SIGTERM, -signal.SIGKILL, -signal.SIGINT)):
-        return directory.finish(RunState.STOPPED, stop_reason=asked)
+        return conclude(directory, RunState.STOPPED, stop_reason=asked)
     if status is None:
         if _left_to_launcher(directory, document, identity):
             return document
-        if processes.boot_time() > identity.started_at + 1.0:
-            message = "the machine was restarted while it ran. Start it again with the same request."
-            return directory.finish(RunState.LOST, failure=Failure(kind="restart", message=message, log_tail=tail))
+        if identity.is_from_before_restart:
+            message = f"the machine was restarted while it ran. Go on with: mcp-evo runs resume {directory.run_id}"
+            return conclude(directory, RunState.LOST, failure=Failure(kind="restart", message=message, log_tail=tail))
     failure = classify_exit(status, oom_before=(document.model_extra or {}).get("oom_kills_before"))
-    return directory.finish(RunState.FAILED, failure=failure.model_copy(update={"log_tail": tail}))
+    return conclude(directory, RunState.FAILED, failure=failure.model_copy(update={"log_tail": tail}))
+
+
+def _is_being_started(document: RunDocument) -> bool:
+    """Whether someone may still be about to name the process of a run that says `starting`.
+
+    Counted on the clock that runs since the machine was started (`time.monotonic` is one for all its processes): the
+    time of day may be set meanwhile.
+    """
+    since = (document.model_extra or {}).get("starting_since")
+    if isinstance(since, int | float):
+        return 0 <= time.monotonic() - since < STARTING_GRACE_S
+    return 0 <= time.time() - (document.started_at or document.created_at) < STARTING_GRACE_S
 
 
 def _left_to_launcher(directory: RunDirectory, document: RunDocument, identity: ProcessIdentity) -> bool:
@@ -274,6 +319,9 @@ def classify_exit(status: int | None, *, oom_before: int | None = None) -> Failu
         name = number.name if number is not None else f"signal {-status}"
         kind = "crashed" if number in _CRASH_SIGNALS else "killed"
         return Failure(kind=kind, message=f"the worker was ended by {name}.", exit_code=status)
+    if status == disk.FULL_STATUS:
+        message = "the disk is full: the worker could not even write its last word. Free some space, then resume it."
+        return Failure(kind="disk_full", message=message, exit_code=status)
     if status == 0:
         return Failure(kind="incomplete", message="the worker ended without saying how the run went.", exit_code=0)
     return Failure(kind="exit", message=f"the worker ended with exit status {status}.", exit_code=status)
@@ -295,13 +343,13 @@ def stop_run(
     identity = identity_of(document)
     if identity is None:
         if document.state is RunState.QUEUED:
-            return directory.finish(RunState.STOPPED, stop_reason=reason)
+            return conclude(directory, RunState.STOPPED, stop_reason=reason)
         return document
     if not _final_within(directory, identity, stop_grace_s):
         processes.terminate(identity, term_grace_s=term_grace_s)
     document = reconcile(directory)
     if not document.state.is_final and not processes.is_alive(identity):
-        document = directory.finish(RunState.STOPPED, stop_reason=reason)
+        document = conclude(directory, RunState.STOPPED, stop_reason=reason)
     return document
 
 

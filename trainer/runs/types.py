@@ -99,6 +99,10 @@ class RunDocument(BaseModel):
     pid: int | None = None
     process_started_at: float | None = None
     """Start time of the process by the operating system (psutil), so that a recycled pid is not taken for it."""
+    process_mark: str | None = None
+    """Its start by the kernel's own count, which no correction of the clock moves (`trainer.runs.processes`)."""
+    keep_free_mb: int | None = None
+    """Free disk space (MB) below which the worker ends; None: it does not look."""
     config_hash: str | None = None
     provenance: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Field of the config → where its value came from."""

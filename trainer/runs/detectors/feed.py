@@ -4,6 +4,7 @@ The worker polls after each step (`record`), the server and the command line whe
 policy (`monitor.json` of the run), so they tell the same alerts.
 """
 
+import math
 import threading
 import time
 from collections.abc import Mapping
@@ -38,13 +39,38 @@ def policy_context(config: TrainingConfig, document: RunDocument) -> dict[str, A
     return {key: value for key, value in known.items() if value is not None}
 
 
-def process_facts(directory: RunDirectory, document: RunDocument) -> ProcessFacts:
+def process_facts(document: RunDocument, heartbeat_age_s: float | None) -> ProcessFacts:
     """What run document and heartbeat say now. Loading a model beats no heart: only a running run can stall."""
     return ProcessFacts(
-        active=document.state is RunState.RUNNING,
-        heartbeat_age_s=directory.heartbeat_age_s(),
-        failure=document.failure,
+        active=document.state is RunState.RUNNING, heartbeat_age_s=heartbeat_age_s, failure=document.failure
     )
+
+
+class HeartbeatClock:
+    """The age of a heartbeat that a correction of the clock does not change.
+
+    The time of day says how old a heartbeat is when it is first seen. From then on a clock that nobody sets counts, so
+    that an hour forward is no stall and an hour back hides none.
+    """
+
+    def __init__(self, directory: RunDirectory) -> None:
+        self.directory = directory
+        self._beat: float | None = None
+        self._age_then = self._seen = 0.0
+        self._looked = -math.inf
+
+    def age_s(self) -> float | None:
+        """Seconds since the last heartbeat, None before the first one."""
+        beat = self.directory.heartbeat_at()
+        if beat is None:
+            return None
+        now = time.monotonic()
+        if beat != self._beat:
+            # one that came between two looks is no older than the time between them
+            self._age_then = min(now - self._looked, max(0.0, time.time() - beat))
+            self._beat, self._seen = beat, now
+        self._looked = now
+        return self._age_then + now - self._seen
 
 
 class RunWatch:
@@ -65,6 +91,7 @@ class RunWatch:
         self._early: list[Mapping[str, Any]] = []
         self._recorded: set[tuple[object, object]] | None = None
         self._turn = threading.Lock()
+        self._heartbeat = HeartbeatClock(directory)
 
     @property
     def alerts(self) -> list[Alert]:
@@ -78,7 +105,7 @@ class RunWatch:
             told = len(self.monitor.alerts)
             self._read()
             if process:
-                self.monitor.look_at_process(process_facts(self.directory, self.directory.read_document()))
+                self.monitor.look_at_process(process_facts(self.directory.read_document(), self._heartbeat.age_s()))
             self.seconds += time.perf_counter() - began
             return self.monitor.alerts[told:]
 
