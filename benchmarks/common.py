@@ -80,9 +80,13 @@ class Workload:
 class Side:
     """One running side. `step()` makes one optimiser step and returns what it took."""
 
-    def __init__(self, name: str, workload: Workload, log: Path, environment: dict[str, str] | None = None) -> None:
+    def __init__(self, name: str, workload: Workload, log: Path, *, wait_policy: str = "passive") -> None:
+        """`wait_policy`: "passive" (idle threads sleep, as `mcp-evo` runs), or "default" (the OpenMP runtime's own)."""
         self.name, self.log = name, log
-        variables = {**os.environ, **_QUIET, **(environment or {})}
+        variables = {**os.environ, **_QUIET}
+        variables.pop("OMP_WAIT_POLICY", None)
+        if wait_policy == "passive":
+            variables["OMP_WAIT_POLICY"] = "PASSIVE"
         with open(log, "wb") as stream:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", str(SIDE), name, json.dumps(asdict(workload))],

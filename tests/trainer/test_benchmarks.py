@@ -76,6 +76,29 @@ def test_smollm2_is_refused_clearly_without_its_file(monkeypatch: pytest.MonkeyP
     assert throughput.model_of("tiny") == "tiny"
 
 
+def test_trl_plays_with_its_fastest_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, fast = throughput.TrlSetting(0, "passive"), throughput.TrlSetting(8, "default")
+    steps = {0: [1.0, 5.0, 4.0], 8: [9.0, 3.0, 3.5]}  # the first one is warm-up
+
+    class Probe:
+        def __init__(self, name: str, workload: Workload, log: Path, *, wait_policy: str) -> None:
+            assert (name, wait_policy) in {("trl", "passive"), ("trl", "default")}
+            self.left = list(steps[workload.micro_batch])
+
+        def step(self) -> dict[str, Any]:
+            return {"seconds": {"step": self.left.pop(0)}}
+
+        def __enter__(self) -> "Probe":
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+    monkeypatch.setattr(throughput, "Side", Probe)
+    chosen, tried = throughput.fastest_setting(Workload("m"), tmp_path, [slow, fast])
+    assert chosen == fast
+    assert [one["step_s"] for one in tried] == [4.0, 3.0]
+
+
 def test_the_refusal_is_one_line_and_no_traceback() -> None:
     environment = {k: v for k, v in os.environ.items() if k != throughput.SMOLLM2}
     command = [sys.executable, "-P", str(ROOT / "benchmarks/throughput.py"), "--model", "smollm2-135m"]
