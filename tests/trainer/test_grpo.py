@@ -13,6 +13,7 @@ from trainer.envs import registry
 from trainer.evaluate import limits_of
 from trainer.grpo import AgentGRPO
 from trainer.models import shared_prefix
+from trainer.models.adapters import with_adapters
 from trainer.models.catalog import resolve_model
 from trainer.models.load import load
 from trainer.rollout.engine import RolloutEngine
@@ -45,6 +46,8 @@ def make(tmp_path: Path, **more: Any) -> tuple[AgentGRPO, Recorder]:
     config = TrainingConfig.model_validate(SMALL | more)
     torch.manual_seed(0)
     loaded = load(resolve_model("tiny"), "cpu", "float32")
+    if config.lora:
+        loaded = with_adapters(loaded, config.lora_rank)
     spec = registry.load(config.env)
     record = Recorder()
     trainer = AgentGRPO(

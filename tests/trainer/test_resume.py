@@ -123,28 +123,27 @@ def test_stopped_and_resumed(workspace: Workspace, whole: RunDirectory) -> None:
     assert episodes(resumed.directory) == episodes(whole)
 
 
-def test_optimiser_and_schedule_are_the_same_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lora", [False, True])
+def test_optimiser_and_schedule_are_the_same_too(tmp_path: Path, lora: bool) -> None:
     from test_grpo import make
 
+    if lora:
+        pytest.importorskip("peft", reason="the extra `lora` is not installed: pip install 'mcp-evo[lora]'")
     states = []
     for name, from_step in (("whole", None), ("half", 3)):
         (tmp_path / name).mkdir()
-        if from_step is None:
-            trainer, _ = make(tmp_path / name, **(SETTINGS | {"validate_every": 0}))
-            trainer.on_checkpoint = lambda step, folder: None
-            trainer.train()
-            folder = tmp_path / name / "checkpoints"
-        else:
-            trainer, _ = make(tmp_path / name, **(SETTINGS | {"validate_every": 0}))
-            trainer.on_checkpoint = lambda step, folder: None
-            trainer.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoints" / f"checkpoint-{from_step}"))
-            folder = tmp_path / name / "checkpoints"
-        states.append(folder / "checkpoint-5")
+        trainer, _ = make(tmp_path / name, **(SETTINGS | {"validate_every": 0, "lora": lora}))
+        trainer.on_checkpoint = lambda step, folder: None
+        trainer.train(
+            resume_from_checkpoint=from_step and str(tmp_path / "whole" / "checkpoints" / f"checkpoint-{from_step}")
+        )
+        states.append(tmp_path / name / "checkpoints" / "checkpoint-5")
     a, b = states
     for file in ("optimizer.pt", "scheduler.pt"):
         one, other = (torch.load(path / file, weights_only=True) for path in (a, b))
         assert _same(one, other), file
-    assert (a / "model.safetensors").read_bytes() == (b / "model.safetensors").read_bytes()
+    file = "adapter_model.safetensors" if lora else "model.safetensors"
+    assert (a / file).read_bytes() == (b / file).read_bytes()
 
 
 def _same(a: Any, b: Any) -> bool:
