@@ -84,8 +84,8 @@ def _with_target(
     """The one target of campaign and runs.
 
     A goal in the request (`reward >= 0.9`) is the campaign's target. A target given beside the request becomes the goal
-    at which validation ends a run early, raised by one standard error of the test: a run that stops right at the target
-    would miss it on the test split nearly half of the time.
+    at which validation ends a run early, raised by one standard error of the test: a run that stops as soon as
+    validation is satisfied misses the target on the test split now and then, and nothing would be left to change.
     """
     config = resolved.config.model_dump(mode="json")
     provenance = dict(resolved.provenance)
