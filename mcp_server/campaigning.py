@@ -4,12 +4,15 @@ The process has no terminal, so in approve mode it stops in state `awaiting_appr
 after the decision. Everything is in `campaigns/`: a server that is killed loses nothing.
 """
 
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mcp_server.background import Child, child_of, start_child
 from mcp_server.starting import StartRequest, refuse_own_code
 from mcp_server.state import ServerState
+
+logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from optimizer.campaign.types import Campaign
@@ -181,8 +184,16 @@ def is_campaign(state: ServerState, name: str | None) -> bool:
 
 
 def open_campaigns(state: ServerState) -> list[str]:
-    """Ids of the campaigns that are not complete, oldest first."""
+    """Ids of the campaigns that are not complete, oldest first; one that cannot be read is none of them."""
     from optimizer.campaign.store import CampaignStore
+    from optimizer.campaign.types import CampaignError
 
     store = CampaignStore(state.root)
-    return [one for one in store.ids() if store.read(one).state != "closed"]
+    found = []
+    for name in store.ids():
+        try:
+            if store.read(name).state != "closed":
+                found.append(name)
+        except CampaignError as error:  # status must not fail on a damaged file of something else
+            logger.warning("%s", error)
+    return found

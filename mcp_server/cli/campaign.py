@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 import typer
 from rich.console import Console
@@ -17,7 +18,7 @@ from mcp_server.cli.optimizing import (
     refuses_clearly,
     terminated_like_interrupted,
 )
-from mcp_server.cli.train import CampaignOptions, TrainArguments
+from mcp_server.cli.train import CampaignOptions, TrainArguments, settings_lines
 from optimizer.approvals import ApprovalError, Channel, check_terminal
 from optimizer.campaign.machine import carry_on
 from optimizer.campaign.report import campaign_document, change_text, note_lines, proposal_lines, success_text
@@ -80,7 +81,11 @@ def _begun(state: CliState, arguments: TrainArguments, options: CampaignOptions)
     resolved = resolved_of(home, request)
     for warning in resolved.warnings:
         to_stderr().print(f"warning: {warning}", style="yellow", markup=False)
-    return home, create(home, request, resolved)
+    campaign = create(home, request, resolved)
+    first = replace(resolved, config=campaign.basis.training({}), provenance=campaign.basis.provenance)
+    for line in settings_lines(first):
+        console_for(arguments.as_json).print(line, markup=False)
+    return home, campaign
 
 
 def _taken_up(state: CliState, arguments: TrainArguments, options: CampaignOptions) -> tuple[Home, Campaign]:

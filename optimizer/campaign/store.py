@@ -38,11 +38,17 @@ class CampaignStore:
         return ID_PATTERN.match(campaign_id) is not None and self.path(campaign_id).exists()
 
     def ids(self) -> list[str]:
-        """All campaigns, oldest first."""
+        """All campaigns, oldest first; one that cannot be read comes first, and says why when it is read."""
         if not self.root.is_dir():
             return []
-        paths = [path for path in self.root.glob("*.json") if ID_PATTERN.match(path.stem)]
-        return [one.campaign_id for one in sorted(map(self._load, paths), key=lambda one: one.created_at)]
+        names = [path.stem for path in self.root.glob("*.json") if ID_PATTERN.match(path.stem)]
+        return sorted(names, key=lambda name: (self._created_at(name), name))
+
+    def _created_at(self, name: str) -> float:
+        try:
+            return self._load(self.path(name)).created_at
+        except CampaignError:
+            return 0.0
 
     def read(self, campaign_id: str) -> Campaign:
         """One campaign, or the latest. Raises CampaignError naming those there are."""

@@ -60,9 +60,12 @@ class CampaignTraining:
             elif (document := supervise.reconcile(directory)).state.is_final and _may_resume(document):
                 campaign = self._add_part(campaign, document)
                 continue
+            asked_before = directory.stop_reason() is not None  # by an interrupted process, not while we look
             document = self._follow(campaign, directory)
             if _is_result(document):
                 return self._record(campaign, directory, document)
+            if document.state is RunState.STOPPED and asked_before:
+                continue
             if document.state is RunState.FAILED and document.failure and document.failure.kind in BROKEN_OFF:
                 standstills = standstills + 1 if document.step <= reached else 1
                 reached = max(reached, document.step)

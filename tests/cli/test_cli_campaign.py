@@ -168,7 +168,7 @@ def test_kill_9_at_any_moment(learning: CommandLine, after_s: float) -> None:
         check(learning.run(*START))
         return
     found = check(learning.run(*RESUME))
-    assert [one["parts"] for one in found["runs"]] == [["c-r1"], ["c-r2"]]
+    assert [one["parts"][0] for one in found["runs"]] == ["c-r1", "c-r2"]
 
 
 def test_a_second_process_is_refused(learning: CommandLine) -> None:

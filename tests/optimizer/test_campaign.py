@@ -418,6 +418,11 @@ def test_names(home: Home, start: Start) -> None:
         new_request("x", campaign="a" * 49)
     assert store.read("latest").campaign_id == "c"
     assert not store.exists("../c")
+    (store.root / "torn.json").write_text("{")
+    assert store.ids() == ["torn", "c"]
+    assert store.read("latest").campaign_id == "c"
+    with pytest.raises(CampaignError, match=r"torn\.json cannot be read"):
+        store.read("torn")
 
 
 def test_what_can_be_confirmed(home: Home, start: Start, go: Go) -> None:
@@ -438,3 +443,25 @@ def test_what_can_be_confirmed(home: Home, start: Start, go: Go) -> None:
 )
 def test_what_a_confirmation_says(target: float | None, mean: float, high: float, said: str | None) -> None:
     assert verdict_of(target, Eval(split="test", n=256, mean=mean, ci95=(0.5, high))) == said
+
+
+def test_a_run_that_an_interrupted_process_asked_to_stop_goes_on(
+    home: Home, start: Start, go: Go, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C twice: the process is gone before the run has ended; taking the campaign up again waits and resumes."""
+    home.workspace.config_path.write_text("child_environment: [FAKE_*]\n")
+    monkeypatch.setenv("FAKE_STEP_S", "0.3")
+    start(target=0.7)
+    directory = RunDirectory(home.workspace.runs / "c-r1")
+
+    def interrupt(step: CampaignProgress) -> None:
+        if step.update is not None and step.update.metrics:
+            directory.request_stop()
+            raise Killed
+
+    with pytest.raises(Killed):
+        go(watch=interrupt)
+    monkeypatch.setenv("FAKE_STEP_S", "0")
+    campaign = go()
+    assert campaign.verdict is CampaignVerdict.TARGET_REACHED
+    assert campaign.runs[0].parts == ["c-r1", "c-r1-part2"]
