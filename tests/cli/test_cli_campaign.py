@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import CommandLine
 
 SUPPORT = Path(__file__).parents[1] / "support" / "fake_worker.py"
 REQUEST = "train the tiny calculator agent on 64 mixed problems, seed 1, 32 steps"
@@ -23,25 +22,25 @@ RESUME = ("train", "--auto", "--resume", "c", "--json")
 
 
 @pytest.fixture
-def learning(tmp_path: Path) -> CommandLine:
+def learning(cli: Any) -> Any:
     """A command line whose worker pretends to learn, as its configuration lets it."""
-    line = CommandLine(tmp_path, [sys.executable, "-P", str(SUPPORT)])
+    cli.environment["MCP_EVO_WORKER"] = json.dumps([sys.executable, "-P", str(SUPPORT)])
     for name in AGENT_VARIABLES:
-        line.environment.pop(name, None)
-    return line
+        cli.environment.pop(name, None)
+    return cli
 
 
-def slow_steps(cli: CommandLine, seconds: float) -> None:
+def slow_steps(cli: Any, seconds: float) -> None:
     cli.environment["FAKE_STEP_S"] = str(seconds)
     cli.workspace.mkdir(mode=0o700, exist_ok=True)
     (cli.workspace / "config.yaml").write_text("child_environment: [FAKE_*]\n")
 
 
-def document(cli: CommandLine) -> dict[str, Any]:
+def document(cli: Any) -> dict[str, Any]:
     return json.loads((cli.workspace / "campaigns" / "c.json").read_text())
 
 
-def until(cli: CommandLine, file: str, timeout_s: float = 30.0) -> None:
+def until(cli: Any, file: str, timeout_s: float = 30.0) -> None:
     """Waits until a file of a run has something in it."""
     deadline = time.monotonic() + timeout_s
     path = cli.workspace / "runs" / file
@@ -61,7 +60,7 @@ def check(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return found
 
 
-def test_json_is_the_one_document_of_the_contract(learning: CommandLine) -> None:
+def test_json_is_the_one_document_of_the_contract(learning: Any) -> None:
     done = learning.run(*START)
     found = check(done)
     assert {"campaign_id", "state", "verdict", "runs", "best_run"} <= set(found)
@@ -115,7 +114,7 @@ def test_mode_auto_of_a_request_is_one_run(quick_cli: Any) -> None:
     assert not (quick_cli.workspace / "campaigns").exists()
 
 
-def test_ctrl_c_stops_the_run_and_resume_goes_on(learning: CommandLine) -> None:
+def test_ctrl_c_stops_the_run_and_resume_goes_on(learning: Any) -> None:
     slow_steps(learning, 0.1)
     process = learning.start(*START)
     until(learning, "c-r1/metrics.jsonl")
@@ -130,7 +129,7 @@ def test_ctrl_c_stops_the_run_and_resume_goes_on(learning: CommandLine) -> None:
     assert found["runs"][0]["parts"] == ["c-r1", "c-r1-part2"]
 
 
-def test_kill_9_during_a_run_that_goes_on(learning: CommandLine) -> None:
+def test_kill_9_during_a_run_that_goes_on(learning: Any) -> None:
     slow_steps(learning, 0.05)
     process = learning.start(*START)
     until(learning, "c-r1/metrics.jsonl")
@@ -142,7 +141,7 @@ def test_kill_9_during_a_run_that_goes_on(learning: CommandLine) -> None:
     assert [one["parts"] for one in found["runs"]] == [["c-r1"], ["c-r2"]]
 
 
-def test_kill_9_of_campaign_and_worker(learning: CommandLine) -> None:
+def test_kill_9_of_campaign_and_worker(learning: Any) -> None:
     slow_steps(learning, 0.1)
     process = learning.start(*START)
     until(learning, "c-r2/metrics.jsonl", timeout_s=60)
@@ -158,7 +157,7 @@ def test_kill_9_of_campaign_and_worker(learning: CommandLine) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after_s", [1.6, 1.9, 2.2, 2.5, 2.8, 3.1, 3.4, 3.7, 4.0, 4.3])
-def test_kill_9_at_any_moment(learning: CommandLine, after_s: float) -> None:
+def test_kill_9_at_any_moment(learning: Any, after_s: float) -> None:
     slow_steps(learning, 0.02)
     process = learning.start(*START)
     time.sleep(after_s)
@@ -171,7 +170,7 @@ def test_kill_9_at_any_moment(learning: CommandLine, after_s: float) -> None:
     assert [one["parts"][0] for one in found["runs"]] == ["c-r1", "c-r2"]
 
 
-def test_a_second_process_is_refused(learning: CommandLine) -> None:
+def test_a_second_process_is_refused(learning: Any) -> None:
     slow_steps(learning, 1.0)
     process = learning.start(*START)
     until(learning, "c-r1/metrics.jsonl")
@@ -183,7 +182,7 @@ def test_a_second_process_is_refused(learning: CommandLine) -> None:
     process.communicate(timeout=60)
 
 
-def test_detached(learning: CommandLine) -> None:
+def test_detached(learning: Any) -> None:
     began = json.loads(learning.run(*START, "--detach").stdout)
     assert began["running"] is True
     deadline = time.monotonic() + 60
@@ -196,7 +195,7 @@ def test_detached(learning: CommandLine) -> None:
 # Approve mode
 
 
-def at_a_terminal(cli: CommandLine, answers: dict[str, str], *arguments: str, timeout_s: float = 60) -> tuple[int, str]:
+def at_a_terminal(cli: Any, answers: dict[str, str], *arguments: str, timeout_s: float = 60) -> tuple[int, str]:
     """Runs a command on a pseudo terminal and types an answer each time its question is shown."""
     pid, handle = pty.fork()
     if pid == 0:
@@ -224,7 +223,7 @@ def at_a_terminal(cli: CommandLine, answers: dict[str, str], *arguments: str, ti
     return os.waitstatus_to_exitcode(status), text
 
 
-def test_a_person_says_yes_in_the_terminal(learning: CommandLine) -> None:
+def test_a_person_says_yes_in_the_terminal(learning: Any) -> None:
     code, text = at_a_terminal(learning, {"Train it?": "yes"}, *START[:-1], "--ask")
     assert code == 0, text
     assert text.count("Train it?") == 2
@@ -233,7 +232,7 @@ def test_a_person_says_yes_in_the_terminal(learning: CommandLine) -> None:
     assert document(learning)["verdict"] == "target_reached"
 
 
-def test_a_person_says_no_in_the_terminal(learning: CommandLine) -> None:
+def test_a_person_says_no_in_the_terminal(learning: Any) -> None:
     code, text = at_a_terminal(learning, {"Train it?": "no", "Why": "too early"}, *START[:-1], "--ask")
     assert code == 0, text
     assert document(learning)["verdict"] == "refused"
@@ -241,7 +240,7 @@ def test_a_person_says_no_in_the_terminal(learning: CommandLine) -> None:
     assert not list((learning.workspace / "runs").glob("c-*/"))
 
 
-def test_without_a_terminal_it_waits_for_the_approve_command(learning: CommandLine) -> None:
+def test_without_a_terminal_it_waits_for_the_approve_command(learning: Any) -> None:
     done = learning.run("train", f"approve 模式，{REQUEST}", *START[2:])
     assert done.returncode == 0, done.stderr
     waiting = json.loads(done.stdout)
@@ -268,7 +267,7 @@ def test_without_a_terminal_it_waits_for_the_approve_command(learning: CommandLi
     assert "no run waits for a person" in again.stderr
 
 
-def test_yes_is_recorded_as_unattended(learning: CommandLine) -> None:
+def test_yes_is_recorded_as_unattended(learning: Any) -> None:
     check(learning.run(*START, "--ask", "--yes"))
     assert {one["channel"] for one in document(learning)["consents"]} == {"unattended"}
 
@@ -278,7 +277,7 @@ def test_yes_is_recorded_as_unattended(learning: CommandLine) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_real_campaign_from_a_bad_base(real_cli: CommandLine) -> None:
+def test_a_real_campaign_from_a_bad_base(real_cli: Any) -> None:
     """A learning rate 33 times too small in the live bank: found, mended, and the target holds on fresh problems."""
     import secrets
 
