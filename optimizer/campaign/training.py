@@ -39,6 +39,9 @@ MAX_STANDSTILLS = 3
 BUDGET = "budget"
 """Stop reason of a run whose campaign has spent its minutes."""
 
+ANOMALY = "anomaly: "
+"""Begins the stop reason of a run that a critical anomaly ended (`auto_stop`)."""
+
 
 class CampaignTraining:
     """Trains for one campaign."""
@@ -62,7 +65,7 @@ class CampaignTraining:
                 continue
             asked_before = directory.stop_reason() is not None  # by an interrupted process, not while we look
             document = self._follow(campaign, directory)
-            if _is_result(document):
+            if is_result(document):
                 return self._record(campaign, directory, document)
             if document.state is RunState.STOPPED and asked_before:
                 continue
@@ -169,18 +172,19 @@ class CampaignTraining:
         return f"run {document.run_id} failed ({document.failure.kind}): {document.failure.message} Then: {go_on}"
 
 
-def _is_result(document: RunDocument) -> bool:
+def is_result(document: RunDocument) -> bool:
     """Whether the end of a run is an outcome to decide on, not an accident."""
     if document.state is RunState.FINISHED:
         return True
     if document.state is RunState.STOPPED:
-        return document.stop_reason in (BUDGET, "anomaly", "target")
+        reason = document.stop_reason or ""
+        return reason == BUDGET or reason.startswith(ANOMALY)
     return document.failure is not None and document.failure.kind in LEARNING_FAILURES
 
 
 def _may_resume(document: RunDocument) -> bool:
     """Whether a run that is over goes on: broken off, or stopped or failed in a way that a person may have mended."""
-    return not _is_result(document)
+    return not is_result(document)
 
 
 def resolved_run(campaign: Campaign, current: CampaignRun) -> Resolved:

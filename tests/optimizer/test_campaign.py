@@ -32,7 +32,7 @@ from trainer.config import ConfigError
 from trainer.runs.launch import LocalLauncher
 from trainer.runs.retention import references
 from trainer.runs.rundir import RunDirectory
-from trainer.runs.types import Eval
+from trainer.runs.types import Eval, Failure, RunDocument, RunState
 
 REQUEST = "train the tiny calculator agent on 64 mixed problems, seed 1"
 STEPS = f"{REQUEST}, 32 steps"
@@ -465,3 +465,31 @@ def test_a_run_that_an_interrupted_process_asked_to_stop_goes_on(
     campaign = go()
     assert campaign.verdict is CampaignVerdict.TARGET_REACHED
     assert campaign.runs[0].parts == ["c-r1", "c-r1-part2"]
+
+
+@pytest.mark.parametrize(
+    ("state", "word", "result"),
+    [
+        (RunState.FINISHED, "target", True),
+        (RunState.STOPPED, "budget", True),
+        (RunState.STOPPED, "anomaly: truncation", True),
+        (RunState.STOPPED, "user", False),
+        (RunState.STOPPED, "SIGTERM", False),
+        (RunState.FAILED, "nonfinite", True),
+        (RunState.FAILED, "oom", True),
+        (RunState.FAILED, "killed", False),
+        (RunState.FAILED, "disk_full", False),
+        (RunState.LOST, "restart", False),
+    ],
+)
+def test_which_ends_of_a_run_are_results(state: RunState, word: str, result: bool) -> None:
+    """The others are accidents: the run goes on from its checkpoint, by itself or after somebody has looked."""
+    broken = state in (RunState.FAILED, RunState.LOST)
+    document = RunDocument(
+        run_id="r",
+        state=state,
+        created_at=0.0,
+        stop_reason=None if broken else word,
+        failure=Failure(kind=word, message="m") if broken else None,
+    )
+    assert training.is_result(document) is result
