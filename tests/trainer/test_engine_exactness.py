@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from trainer.envs import registry
 from trainer.models import shared_prefix
@@ -82,10 +84,25 @@ def groups_for_packing() -> list[tuple[list[int], list[list[int]]]]:
     ]
 
 
+def groups_that_branch() -> list[tuple[list[int], list[list[int]]]]:
+    """Rows alike, rows that are the beginning of others, and three levels of branches."""
+    start = list(range(30, 42))
+    return [
+        ([5, 6, 7, 8], [start, start, start[:5], [*start, 1, 2, 3], [*start[:9], 50, *range(60, 80)], [44]]),
+        ([5, 6, 9], [[*start[:9], 50, *range(60, 80)], [*start[:9], 50, *range(60, 71), 3], [*start[:9], 51], start]),
+    ]
+
+
 @pytest.mark.parametrize(
     "groups",
-    [groups_for_packing(), [([5], [[6, 7], [8]])], [([5, 6], [[7]]), ([9, 6], [[7, 8]])], [([1, 2, 3], [[4, 5, 6]])]],
-    ids=["tree", "one prompt token", "no common header", "single"],
+    [
+        groups_for_packing(),
+        groups_that_branch(),
+        [([5], [[6, 7], [8]])],
+        [([5, 6], [[7]]), ([9, 6], [[7, 8]])],
+        [([1, 2, 3], [[4, 5, 6]])],
+    ],
+    ids=["tree", "branches", "one prompt token", "no common header", "single"],
 )
 def test_packed_log_probabilities_and_gradients_are_those_of_single_rows(
     plain: LoadedModel, groups: list[tuple[list[int], list[list[int]]]]
@@ -125,6 +142,47 @@ def test_packed_log_probabilities_and_gradients_are_those_of_single_rows(
     (logp_a, grad_a), (logp_b, grad_b) = results
     assert (logp_a - logp_b).abs().max() < 1e-4
     assert (grad_a - grad_b).norm() < 1e-4 * grad_b.norm()
+
+
+small_rows = st.lists(st.integers(0, 1), min_size=0, max_size=40).map(lambda ids: [10 + i for i in ids])
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([[1], [1, 2], [1, 2, 3], [4, 2]]), st.lists(small_rows, max_size=6)), min_size=1)
+)
+@settings(deadline=None, max_examples=150)
+def test_what_stands_above_a_token_is_what_its_row_said(groups: list[tuple[list[int], list[list[int]]]]) -> None:
+    """Every prediction comes from a place whose ancestors and segment spell prompt and row up to the token."""
+    packed = shared_prefix.pack_tree(groups)
+    ids, positions = packed.input_ids[0].tolist(), packed.position_ids[0].tolist()
+    sees = torch.zeros(len(ids), len(ids), dtype=torch.bool)
+    for p in packed.tree.pieces:
+        block = torch.ones(p.nq, p.nk, dtype=torch.bool)
+        assert not (sees[p.q : p.q + p.nq, p.k : p.k + p.nk] & (block.tril() if p.causal else block)).any()
+        sees[p.q : p.q + p.nq, p.k : p.k + p.nk] |= block.tril() if p.causal else block
+    rows = [(prompt, row) for prompt, group in groups for row in group]
+    seen = set()
+    for source, target, row, column in zip(
+        packed.source.tolist(), packed.target.tolist(), packed.row.tolist(), packed.column.tolist(), strict=True
+    ):
+        prompt, said = rows[row]
+        context = [*prompt, *said[:column]]
+        visible = sorted(sees[source].nonzero()[:, 0].tolist(), key=lambda at: positions[at])
+        assert [ids[at] for at in visible] == context
+        assert [positions[at] for at in visible] == list(range(len(context)))
+        assert target == said[column]
+        seen.add((row, column))
+    assert seen == {(i, c) for i, (_, said) in enumerate(rows) for c in range(len(said))}
+    assert packed.tree.length == len(ids) <= sum(len(p) for p, _ in groups) + sum(len(r) for _, r in rows)
+
+
+def test_what_rows_say_alike_stands_there_once() -> None:
+    alike = list(range(20, 60))
+    packed = shared_prefix.pack_tree([([1, 2, 3], [[*alike, 5], [*alike, 6], [*alike, 7, 8]])])
+    assert packed.tree.length == 3 + 40 + 1  # and the 7; last tokens are only predicted
+    few = list(range(20, 24))  # saving 4 tokens is not worth a segment
+    packed = shared_prefix.pack_tree([([1, 2, 3], [[*few, 5], [*few, 6]])])
+    assert packed.tree.length == 3 + 2 * 4
 
 
 def test_row_and_column_say_where_each_token_belongs() -> None:

@@ -43,13 +43,14 @@ def packed_logps(
     ).last_hidden_state[0]
     row = torch.tensor(order)[packed.row]
     chosen = torch.ones(len(row), dtype=torch.bool) if wanted is None else wanted[row, packed.column]
+    # rows that said the same so far are scored once
+    head = whole.get_output_embeddings()
+    vocabulary = int(head.weight.shape[0])
+    different, which = torch.unique(packed.source[chosen] * vocabulary + packed.target[chosen], return_inverse=True)
     logps, entropies = score(
-        hidden[packed.source[chosen]],
-        packed.target[chosen],
-        whole.get_output_embeddings(),
-        temperature,
-        entropy_gradient=entropy_gradient,
+        hidden[different // vocabulary], different % vocabulary, head, temperature, entropy_gradient=entropy_gradient
     )
+    logps, entropies = logps[which], entropies[which]
     size = (input_ids.shape[0], completion_length)
     flat = row[chosen] * completion_length + packed.column[chosen]
 

@@ -2,8 +2,9 @@
 
 Two layouts, chosen per forward call by the keyword `layout` (without it the model behaves as with plain SDPA):
 
-- `Tree`: many conversations in one packed sequence. A tree of segments (tool header → prompt of a group → rows) laid
-  out depth first; a token sees its own segment causally and its ancestors fully. Used for training and for prefill.
+- `Tree`: many conversations in one packed sequence. A tree of segments (tool header → prompt of a group → what several
+  rows say alike → the rest of each) laid out depth first; a token sees its own segment causally and its ancestors
+  fully. Used for training and for prefill.
 - `Decode`: one new token a row. Keys and values of the prefix that all rows share are read once for the whole batch,
   the rest lies in a preallocated buffer per row, left padded so that all rows write the same column.
 
@@ -13,7 +14,7 @@ given the *merged* output and log-sum-exp, returns each piece's exact share of t
 a key under the merged softmax is exp(score - l).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -92,39 +93,55 @@ class _Piece:
     """Writes the result; later pieces of the same queries merge into it."""
 
 
-class Tree:
-    """One packed sequence: [header][prompt 0][rows of 0 …][prompt 1][rows of 1 …] …; lengths may be zero for prompts.
+@dataclass
+class Segment:
+    """Tokens that follow what stands above them in the tree."""
 
-    `rows[g]` holds the lengths (≥ 1) of group g's rows. `keep`: remember each layer's keys and values (prefill).
+    ids: list[int]
+    children: list["Segment"] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    """Rows that say these tokens (empty above the rows)."""
+    at: int = 0
+    """Place of the first token in those rows."""
+    start: int = 0
+    """Place of the first token in the packed sequence, once a `Tree` has laid it out."""
+
+    @property
+    def total(self) -> int:
+        """Tokens here and below."""
+        return len(self.ids) + sum(child.total for child in self.children)
+
+
+class Tree:
+    """One packed sequence: each segment behind its parent, then its children one after the other.
+
+    `prompt_start`: where the segments below the root begin. `keep`: remember each layer's keys and values (prefill).
     """
 
-    def __init__(self, header: int, prompts: list[int], rows: list[list[int]], *, keep: bool = False) -> None:
-        self.header = header
-        self.prompt_start: list[int] = []
-        self.row_start: list[int] = []
+    def __init__(self, root: Segment, *, keep: bool = False) -> None:
+        self.header = len(root.ids)
         self.keys: dict[int, Tensor] = {}
         self.values: dict[int, Tensor] = {}
+        self.ids: list[int] = []
+        self.positions: list[int] = []
         self._keep = keep
         self._pieces: list[_Piece] = []
-        total = header + sum(prompts) + sum(map(sum, rows))
-        if header:
-            self._pieces.append(_Piece(0, header, 0, header, True, True))
-            if total > header:
-                self._pieces.append(_Piece(header, total - header, 0, header, False, True))
-        at = header
-        for prompt, lengths in zip(prompts, rows, strict=True):
-            self.prompt_start.append(at)
-            if prompt:
-                self._pieces.append(_Piece(at, prompt, at, prompt, True, not header))
-                if lengths:
-                    self._pieces.append(_Piece(at + prompt, sum(lengths), at, prompt, False, not header))
-            root = not header and not prompt
-            at += prompt
-            for length in lengths:
-                self.row_start.append(at)
-                self._pieces.append(_Piece(at, length, at, length, True, root))
-                at += length
-        self.length = at
+        self._lay_out(root, 0)
+        self.prompt_start = [child.start for child in root.children]
+        self.length = len(self.ids)
+
+    def _lay_out(self, segment: Segment, depth: int) -> None:
+        """`depth`: tokens above the segment."""
+        start, own, below = len(self.ids), len(segment.ids), segment.total - len(segment.ids)
+        segment.start = start
+        self.ids += segment.ids
+        self.positions += range(depth, depth + own)
+        if own:
+            self._pieces.append(_Piece(start, own, start, own, True, not depth))
+            if below:
+                self._pieces.append(_Piece(start + own, below, start, own, False, not depth))
+        for child in segment.children:
+            self._lay_out(child, depth + own)
 
     @property
     def pieces(self) -> list[_Piece]:
@@ -280,7 +297,7 @@ def common_prefix(sequences: list[list[int]]) -> int:
 
 @dataclass(frozen=True)
 class PackedTree:
-    """Groups of rows packed behind their shared header and prompts."""
+    """Groups of rows packed behind their shared header, prompts and beginnings."""
 
     input_ids: Tensor
     """(1, L)."""
@@ -297,47 +314,62 @@ class PackedTree:
     """(S,) index of the token in its row."""
 
 
+SPLIT_FROM = 8
+"""Tokens that a shared segment must save: a segment more costs two small attention calls a layer, forward and backward,
+about as much as five tokens of `tiny` or one of SmolLM2-135M."""
+
+
 def pack_tree(groups: list[tuple[list[int], list[list[int]]]]) -> PackedTree:
     """Packs (prompt ids, rows) groups; prompts have at least one token, empty rows are skipped.
 
-    A row starts with the prompt's last token, so that its first prediction belongs to the row: it is the same for all
-    rows of the group, but it costs one position and keeps the bookkeeping uniform.
+    What several rows of a group say alike from their beginning stands there once. The last token of a row is only
+    predicted, so it takes no place.
     """
-    prompts = [prompt for prompt, _ in groups]
-    header = min(common_prefix(prompts), min(map(len, prompts)) - 1)
-    ids: list[int] = list(prompts[0][:header])
-    positions: list[int] = list(range(header))
-    lengths, rests = [], []
-    source: list[int] = []
-    target: list[int] = []
-    row_of: list[int] = []
-    column: list[int] = []
+    header = common_prefix([prompt for prompt, _ in groups])
+    root = Segment(groups[0][0][:header])
+    everything = [row for _, rows in groups for row in rows]
     number = 0
     for prompt, rows in groups:
-        rest = prompt[header:-1]
-        rests.append(len(rest))
-        ids += rest
-        positions += range(header, len(prompt) - 1)
-        kept = []
-        for row in rows:
-            n = len(row)
-            if n:
-                start = len(ids)
-                ids += [prompt[-1], *row[:-1]]
-                positions += range(len(prompt) - 1, len(prompt) - 1 + n)
-                source += range(start, start + n)
-                target += row
-                row_of += [number] * n
-                column += range(n)
-                kept.append(n)
-            number += 1
-        lengths.append(kept)
+        members = [number + i for i, row in enumerate(rows) if row]
+        root.children.append(Segment(prompt[header:], _branches(everything, members, 0)))
+        number += len(rows)
+    tree = Tree(root)
+    places: list[list[int]] = [[0] * len(row) for row in everything]  # position that predicts each token
+    number = 0
+    for (_, rows), segment in zip(groups, root.children, strict=True):
+        last = segment.start + len(segment.ids) - 1 if segment.ids else header - 1
+        for row in range(number, number + len(rows)):
+            places[row][:1] = [last] * len(places[row][:1])
+        number += len(rows)
+        waiting = list(segment.children)
+        while waiting:
+            one = waiting.pop()
+            waiting += one.children
+            for row in one.rows:
+                places[row][one.at + 1 : one.at + 1 + len(one.ids)] = range(one.start, one.start + len(one.ids))
     return PackedTree(
-        torch.tensor([ids]),
-        torch.tensor([positions]),
-        Tree(header, rests, lengths),
-        torch.tensor(source),
-        torch.tensor(target),
-        torch.tensor(row_of),
-        torch.tensor(column),
+        torch.tensor([tree.ids]),
+        torch.tensor([tree.positions]),
+        tree,
+        torch.tensor([place for row in places for place in row], dtype=torch.long),
+        torch.tensor([token for row in everything for token in row], dtype=torch.long),
+        torch.tensor([i for i, row in enumerate(everything) for _ in row], dtype=torch.long),
+        torch.tensor([column for row in everything for column in range(len(row))], dtype=torch.long),
     )
+
+
+def _branches(rows: list[list[int]], members: list[int], at: int) -> list[Segment]:
+    """Segments below a place where rows `members` have said the same `at` tokens; a row's last token is left out."""
+    by_token: dict[int, list[int]] = {}
+    for member in members:
+        if at < len(rows[member]) - 1:
+            by_token.setdefault(rows[member][at], []).append(member)
+    segments = []
+    for alike in by_token.values():
+        shared = common_prefix([rows[m][at : len(rows[m]) - 1] for m in alike])
+        if shared * (len(alike) - 1) >= SPLIT_FROM or len(alike) == 1:
+            ids = rows[alike[0]][at : at + shared]
+            segments.append(Segment(ids, _branches(rows, alike, at + shared), alike, at))
+        else:
+            segments += [Segment(rows[m][at:-1], [], [m], at) for m in alike]
+    return segments

@@ -139,12 +139,11 @@ def _prefill(model: PreTrainedModel, prompts: list[list[int]]) -> tuple[shared_p
     """All prompts without their last tokens; (tree with keys and values, tokens of each prompt behind the header)."""
     header = min(shared_prefix.common_prefix(prompts), min(map(len, prompts)) - 1)
     rests = [prompt[header:-1] for prompt in prompts]
-    tree = shared_prefix.Tree(header, [len(r) for r in rests], [[] for _ in rests], keep=True)
+    root = shared_prefix.Segment(prompts[0][:header], [shared_prefix.Segment(rest) for rest in rests])
+    tree = shared_prefix.Tree(root, keep=True)
     if not tree.length:
         raise ValueError("a prompt of one token leaves nothing to prefill; use the plain cache")
-    ids = [*prompts[0][:header], *(t for rest in rests for t in rest)]
-    positions = [*range(header), *(header + i for rest in rests for i in range(len(rest)))]
-    _hidden(model, torch.tensor([ids]), torch.tensor([positions]), tree)
+    _hidden(model, torch.tensor([tree.ids]), torch.tensor([tree.positions]), tree)
     return tree, [len(rest) for rest in rests]
 
 
