@@ -15,6 +15,7 @@ from transformers import (
 )
 
 from trainer.envs import registry
+from trainer.envs.base import EnvironmentSpec
 from trainer.models import fast_decode, shared_prefix
 from trainer.models.fast_decode import Decoder
 from trainer.models.load import LoadedModel
@@ -89,13 +90,14 @@ def test_logits_are_those_of_a_plain_forward_pass(kind: str, prompts: list[list[
             for slot, row in enumerate(rows):
                 plain = model(input_ids=torch.tensor([said[row] + tokens[slot].tolist()])).logits[0, -width:]
                 assert (plain - logits[slot]).abs().max() < 2e-5
-            counts = torch.tensor([1 + (row + step) % width for row in rows])
-            decoder.accept(counts)
-            for slot, row in enumerate(rows):
-                said[row] += tokens[slot, : int(counts[slot])].tolist()
+            source = [3, 0, 3] if step == 2 else list(range(len(rows)))  # rows leave, change places, part
+            counts = torch.tensor([1 + (slot + step) % width for slot in range(len(source))])
             if step == 2:
-                decoder.keep(torch.tensor([0, 3]))
-                rows = [rows[0], rows[3]]
+                decoder.keep(torch.tensor(source))
+            decoder.accept(counts)
+            spoken = [said[rows[old]] + tokens[old, : int(counts[new])].tolist() for new, old in enumerate(source)]
+            rows = list(range(len(source)))
+            said = dict(enumerate(spoken))
 
 
 def test_models_that_are_not_computed_are_not_taken(tiny: LoadedModel) -> None:
@@ -139,6 +141,49 @@ def test_guesses_never_change_an_episode(tiny: LoadedModel, name: str, monkeypat
             assert a.logprobs == pytest.approx(b.logprobs, abs=1e-4)
             assert a.entropy_sum == pytest.approx(b.entropy_sum, abs=1e-3)
     assert played["good"][1] < 0.8 * played["none"][1]  # and they do save passes
+
+
+class Odd:
+    """Answers every instance differently."""
+
+    made = 0
+
+    def reset(self, **_: object) -> None:
+        Odd.made += 1
+        self.number = Odd.made
+
+    def calculate(self, expression: str) -> str:
+        """
+        Evaluate an arithmetic expression.
+
+        Args:
+            expression: The expression.
+        """
+        return str(self.number)
+
+    def get_reward(self) -> float:
+        return 0.0
+
+
+def test_rows_part_where_the_world_answers_differently(tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nearly greedy rows say the same until they hear different things; each hears its own, as if played alone."""
+    row = {"prompt": "What is 3 + 4?"}
+    engine = RolloutEngine(tiny.model, tiny.tokenizer, EnvironmentSpec.of("odd", Odd), Limits(max_turns=2), seed=1)
+    fed: list[int] = []
+    original = FastPrefix.feed
+    monkeypatch.setattr(FastPrefix, "feed", lambda self, t, w: (fed.append(len(t)), original(self, t, w))[1])
+    Odd.made = 0
+    together = engine.run(group_requests(row, "Solve the task with the tools.", 0, 0, 6), 0.01)
+    assert fed[0] == 1  # six rows in one
+    assert max(fed) == 6
+    answers = [next(m["content"] for m in e.messages if m["role"] == "tool") for e in together]
+    assert answers == ["1", "2", "3", "4", "5", "6"]
+    monkeypatch.setattr(FastPrefix, "copies", False)
+    monkeypatch.setattr(FastPrefix, "width", 1)
+    Odd.made = 0
+    alone = engine.run(group_requests(row, "Solve the task with the tools.", 0, 0, 6), 0.01)
+    assert [e.completion_ids for e in together] == [e.completion_ids for e in alone]
+    assert [e.mask for e in together] == [e.mask for e in alone]
 
 
 def test_a_cap_holds_when_several_tokens_are_confirmed_at_once(tiny: LoadedModel) -> None:

@@ -111,6 +111,7 @@ class Decoder:
     def _fill(self, prefill: Tree, prompts: list[int], group: list[int], capacity: int) -> None:
         order = _interleave(self.dim)
         self.header = prefill.header
+        self._fed = 0
         self.length = torch.tensor([prompts[g] for g in group])
         rows, width = len(group), max(prompts) + capacity
         shape = (self.groups, rows, width, self.dim)
@@ -130,6 +131,7 @@ class Decoder:
     def feed(self, tokens: Tensor) -> Tensor:
         """(R, W) tokens behind the accepted ones → (R·W, H) hidden states. Padding may follow a row's last token."""
         rows, width = tokens.shape
+        self._fed = width
         own = self.length[:, None] + torch.arange(width)  # column of each token in its row's buffer
         capacity = self.k[0].shape[2]
         offset = (torch.arange(self.groups)[:, None, None] * rows + torch.arange(rows)[:, None]) * capacity
@@ -188,11 +190,15 @@ class Decoder:
         return out.view(groups, tokens, repeats * dim).transpose(0, 1).reshape(tokens, heads * dim)
 
     def accept(self, counts: Tensor) -> None:
-        """(R,) how many of the tokens fed last stand."""
+        """(R,) how many of the tokens fed last stand; behind `keep`, if rows leave or part at the same time."""
         self.length = self.length + counts
 
     def keep(self, rows: Tensor) -> None:
-        """Drops all rows but these."""
+        """The rows from now on, by their present indices; one that is named twice is copied."""
         self.length = self.length[rows]
-        self.k = [k[:, rows] for k in self.k]
-        self.v = [v[:, rows] for v in self.v]
+        used = min(int(self.length.max()) + self._fed, self.k[0].shape[2])  # counts of the last tokens come later
+        for buffers in (self.k, self.v):
+            for layer, old in enumerate(buffers):
+                new = old.new_zeros(self.groups, len(rows), old.shape[2], self.dim)
+                new[:, :, :used] = old[:, rows, :used]
+                buffers[layer] = new

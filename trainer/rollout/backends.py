@@ -44,6 +44,11 @@ class Chunked(Protocol):
         """What a pass costs apart from its tokens, in tokens."""
         ...
 
+    @property
+    def copies(self) -> bool:
+        """Whether `keep` may name a row several times and in any order, so that rows can begin as one and part."""
+        ...
+
     def begin(self, prompts: list[list[int]], group: list[int], capacity: int) -> None:
         """Prefills; row r continues `prompts[group[r]]` and feeds that prompt's last token first. `capacity`: tokens
         of a row at most."""
@@ -58,14 +63,14 @@ class Chunked(Protocol):
         ...
 
     def keep(self, rows: Tensor) -> None:
-        """Drops all rows but these (indices)."""
+        """The rows from now on, by their present indices: others are dropped."""
         ...
 
 
 class OneToken:
     """A `Backend` as a `Chunked` of width 1."""
 
-    width, overhead = 1, 0.0
+    width, overhead, copies = 1, 0.0, False
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
@@ -96,6 +101,8 @@ class FastPrefix:
 
     width = 8
     """More is slower where a guess is wrong, and few guesses go further."""
+
+    copies = True
 
     overhead = 20.0
     """Seen on two cores: `tiny` 18 (small operations), SmolLM2-135M 30 (reading the weights)."""

@@ -21,7 +21,7 @@ from trainer.models.adapters import unwrapped
 from trainer.models.parsing import ParsedTurn
 from trainer.models.shared_prefix import common_prefix
 from trainer.rollout.backends import backend_for, chunked
-from trainer.rollout.decoding import Decoding, Row
+from trainer.rollout.decoding import Decoding, Row, slots_of
 from trainer.rollout.drafts import Drafts, example_calls
 from trainer.rollout.rendering import Renderer, tool_schemas
 from trainer.rollout.sampler import stream
@@ -145,11 +145,12 @@ class RolloutEngine:
             row.last = row.episode.prompt_ids[-1]
         texts = [list(p) for p in prompts]
         backend = chunked(backend_for(self.model))
-        backend.begin(texts, [row.group for row in alive], self.limits.max_completion_tokens)
+        slots = slots_of(alive, backend.copies)
+        backend.begin(texts, [rows[0].group for rows in slots], self.limits.max_completion_tokens)
         drafts = Drafts(self._examples)
         drafts.read_prompts(texts, min(common_prefix(texts), min(map(len, texts)) - 1))
         limit = self.limits.max_completion_tokens
-        Decoding(backend, alive, drafts, temperature, limit, self._ends_turn, self._end_turns, self._cut).run()
+        Decoding(backend, slots, drafts, temperature, limit, self._ends_turn, self._end_turns, self._cut).run()
 
     def _ends_turn(self, row: Row, token: int) -> bool:
         return token in self.ends or self._at_stop(row)
