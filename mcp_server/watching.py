@@ -25,6 +25,8 @@ class Look:
     folder: Path
     offset: int = 0
     """Bytes of its metrics read so far."""
+    silent_s: float | None = None
+    """Seconds without a sign of life, of a run that counts as stalled."""
 
     @property
     def last_step(self) -> int:
@@ -56,7 +58,8 @@ def look(state: ServerState, run_id: str | None, before: Look | None = None) -> 
     if document.state is RunState.QUEUED:
         active = (RunState.STARTING, RunState.RUNNING)
         waiting = tuple(run.document.run_id for run in list_runs(workspace) if run.document.state in active)
-    return Look(document, rows, tuple(watch.standing), waiting, directory.path, offset)
+    silent = None if document.state.is_final else watch.silent_s
+    return Look(document, rows, tuple(watch.standing), waiting, directory.path, offset, silent)
 
 
 def _by_step(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

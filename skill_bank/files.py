@@ -5,6 +5,7 @@
 2. A line of a JSON-lines file is one `write` on an append-only handle under a lock file beside it.
 3. A reader of JSON lines splits on byte 0x0A only (U+2028 and U+0085 are text), counts bad lines and goes on. Bad is
    also what is nested so deeply that the parser gives up.
+4. Half a surrogate pair (a model or tool may write one) is no text in UTF-8; it is written as its JSON escape.
 """
 
 import json
@@ -39,13 +40,19 @@ def write_bytes_atomic(path: Path, data: bytes, *, mode: int = 0o644) -> None:
 
 def write_text_atomic(path: Path, text: str) -> None:
     """`write_bytes_atomic` for UTF-8 text with line feeds as written."""
-    write_bytes_atomic(path, text.encode("utf-8"))
+    write_bytes_atomic(path, encoded(text))
+
+
+def encoded(text: str) -> bytes:
+    """UTF-8, with half surrogate pairs as `\\ud800`: in JSON, where they can only be inside strings, an escape that
+    reads as the same text."""
+    return text.encode("utf-8", "backslashreplace")
 
 
 def write_json_atomic(path: Path, document: Any) -> None:
     """Writes `document` as indented UTF-8 JSON; NaN and infinity are refused with ValueError (they are not JSON)."""
     text = json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False)
-    write_bytes_atomic(path, text.encode("utf-8") + b"\n")
+    write_bytes_atomic(path, encoded(text) + b"\n")
 
 
 def read_json(path: Path) -> Any:
@@ -86,7 +93,7 @@ def append_line(path: Path, line: bytes) -> None:
 
 def append_json(path: Path, document: Any) -> None:
     """Appends `document` as one JSON line; NaN and infinity are refused with ValueError."""
-    append_line(path, json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8"))
+    append_line(path, encoded(json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))))
 
 
 @dataclass(frozen=True)

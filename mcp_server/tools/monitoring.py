@@ -52,6 +52,8 @@ class MonitorAnswer(Answer):
     alerts: list[AlertView]
     waiting_for: list[str] = Field(default_factory=list)
     """Runs that a queued one waits for."""
+    silent_s: float | None = None
+    """A stalled run's time without a sign of life; it is not killed for it."""
     seconds_per_step: float | None = None
     seconds_left: float | None = Field(None, description="At most.")
     check_again_s: int | None = Field(None, description="Absent: it is over.")
@@ -94,6 +96,8 @@ def _is_news(first: "Look", seen: "Look", since_step: int) -> bool:
         return True
     if any(one.severity.is_alarm and one.step > since_step for one in seen.alerts):
         return True
+    if (seen.silent_s is None) is not (first.silent_s is None):  # it stands still, or goes on again
+        return True
     return since_step == 0 and not first.rows and bool(seen.rows)
 
 
@@ -102,7 +106,8 @@ def _progress_text(seen: "Look") -> str:
     planned = f"/{document.planned_steps}" if document.planned_steps else ""
     reward = seen.rows[-1].get("reward_mean") if seen.rows else None
     shown = f", reward {reward:.2f}" if isinstance(reward, int | float) else ""
-    return f"{document.state}, step {seen.last_step}{planned}{shown}"
+    silent = f", no sign of life for {seen.silent_s:.0f} s" if seen.silent_s is not None else ""
+    return f"{document.state}, step {seen.last_step}{planned}{shown}{silent}"
 
 
 def _monitor_text(seen: "Look", since_step: int) -> str:
@@ -133,6 +138,7 @@ def _monitor_answer(seen: "Look", since_step: int) -> MonitorAnswer:
         omitted=len(new) - len(shown),
         alerts=alert_views(seen.alerts, since_step),
         waiting_for=list(seen.waiting_for),
+        silent_s=None if seen.silent_s is None else round(seen.silent_s, 1),
         seconds_per_step=None if pace is None else round(pace, 2),
         seconds_left=left,
         check_again_s=None if final else check_again_s(pace, left),
@@ -167,6 +173,9 @@ def _after_look(seen: "Look") -> Next:
     if document.state.is_final:
         return Next(say="Find out what held it back.", tool="analyze_run", arguments={"run_id": document.run_id})
     arguments = {"run_id": document.run_id, "since_step": seen.last_step, "wait_s": 30}
+    if seen.silent_s is not None:
+        say = "It stands still and may go on by itself: watch it, or stop it (stop_run) where the user wants that."
+        return Next(say=say, tool="monitor_run", arguments=arguments)
     return Next(say="Go on watching.", tool="monitor_run", arguments=arguments)
 
 

@@ -98,7 +98,7 @@ def check_readable(directory: RunDirectory) -> None:
     for event in directory.events():
         assert isinstance(event, dict)
     for step in directory.episode_steps():
-        assert directory.episodes(step)
+        assert isinstance(directory.episodes(step), list)
     directory.read_failure()
     assert isinstance(directory.log_tail(), list)
     alerts_of(directory)
@@ -110,7 +110,7 @@ def check_workspace(workspace: Workspace) -> None:
     """No run of the workspace is unreadable, and none is without its state."""
     for run in list_runs(workspace):
         assert run.document.failure is None or run.document.failure.kind != "unreadable"
-        assert find_run(workspace, run.directory.run_id).document == run.document
+        assert find_run(workspace, run.directory.run_id).document.run_id == run.document.run_id
         check_readable(run.directory)
 
 

@@ -14,7 +14,7 @@ import resource
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from skill_bank.files import write_text_atomic
@@ -22,12 +22,15 @@ from trainer import session, worker
 from trainer.runs import checkpoints, disk
 from trainer.runs.types import Eval, RunState
 
+FREE_MB = disk.free_mb
+
 
 class ScriptedSession(session.Session):
     """A session without a model."""
 
     def _prepare(self) -> None:
         path = self.directory.path / "script.json"
+        disk.free_mb = FREE_MB  # a warm worker may have run a script before
         self.script: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
         limit = self.script.get("file_limit_bytes")
         if limit is not None:
@@ -69,6 +72,9 @@ class ScriptedSession(session.Session):
         if reason is not None:
             raise session.Stopped(reason)
 
+    def _validate(self, step: int) -> None:
+        """There is no model to look at."""
+
     def _save(self, step: int, weights: bytes) -> None:
         folder = self.directory.path / "checkpoints" / f"checkpoint-{step}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -102,4 +108,6 @@ class ScriptedSession(session.Session):
 
 if __name__ == "__main__":
     worker.Session = ScriptedSession
+    for name in ("trl", "trainer.grpo"):  # what a warm worker imports ahead
+        sys.modules[name] = ModuleType(name)
     sys.exit(worker.main())

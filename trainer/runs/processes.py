@@ -207,10 +207,14 @@ def identify(pid: int) -> ProcessIdentity | None:
 
 
 def is_alive(identity: ProcessIdentity) -> bool:
-    """Whether that very process still runs; a zombie has ended."""
+    """Whether that very process still runs; a zombie has ended.
+
+    A child of ours has ended once its exit status is there, and no sooner: the first thread of a killed process is a
+    zombie already while its other threads are dying.
+    """
     child = _child(identity)
-    if child is not None and child.poll() is not None:
-        return False
+    if child is not None:
+        return child.poll() is None
     try:
         process = psutil.Process(identity.pid)
         if not identity.is_same(ProcessIdentity(identity.pid, process.create_time(), _mark(identity.pid))):
@@ -220,6 +224,18 @@ def is_alive(identity: ProcessIdentity) -> bool:
         return False
     except psutil.AccessDenied:
         return True  # it exists and belongs to someone else now: leave it alone
+
+
+def find_detached(last_argument: str) -> ProcessIdentity | None:
+    """A process with a session of its own, as `spawn` starts them, whose command line ends with `last_argument`."""
+    for process in psutil.process_iter():
+        try:
+            words = process.cmdline()
+            if words and words[-1] == last_argument and os.getsid(process.pid) == process.pid:
+                return identify(process.pid)
+        except (psutil.Error, OSError):
+            continue
+    return None
 
 
 def exit_status(identity: ProcessIdentity) -> int | None:

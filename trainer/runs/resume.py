@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from skill_bank.files import write_text_atomic
 from trainer.runs.checkpoints import checkpoint_step, complete_checkpoints
 from trainer.runs.detectors.policy import FILE_NAME as MONITOR_FILE
 from trainer.runs.errors import RunError
@@ -93,7 +94,7 @@ def _still_true(event: dict[str, Any], step: int) -> bool:
 
 def _write_lines(path: Path, rows: list[dict[str, Any]]) -> None:
     if rows:
-        path.write_text("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows), encoding="utf-8")
+        write_text_atomic(path, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
 
 
 def _link(source: str, target: str) -> None:

@@ -229,7 +229,7 @@ class RunDirectory:
     def stop_reason(self) -> str | None:
         """Why it was asked to stop, None if nobody asked."""
         try:
-            return self.stop_path.read_text(encoding="utf-8").strip() or "user"
+            return self.stop_path.read_text(encoding="utf-8", errors="replace").strip()[:200] or "user"
         except FileNotFoundError:
             return None
 

@@ -12,6 +12,9 @@ How a run that lost its process ends:
 5. The machine was restarted, or nobody ever knew its process: `lost`.
 6. Else it vanished without a word although it reports every exception: `failed` as `killed`.
 
+A run whose starter died before it was known which process the run is, is looked for among the processes; where there is
+none, nothing was done yet, and it goes back to the queue.
+
 A final state that cannot be written, because the disk is full, is what the caller sees all the same; it is found again
 by the next look, and written once there is room.
 """
@@ -41,6 +44,12 @@ PARENT_GRACE_S = 15.0
 
 STARTING_GRACE_S = 30.0
 """A run that says `starting` and names no process is being started by someone; after this long, by nobody."""
+
+ORPHAN_GRACE_S = 2.0
+"""The same where that someone is dead: a process that it forked as its last act has its command line by then."""
+
+MAX_STARTS = 3
+"""A run that came to nothing so often is not tried again: perhaps it is what kills those who start it."""
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +99,10 @@ def _settle_and_start(workspace: Workspace, start: Starter, report: TickReport) 
                     queue.append(run)
                 elif _settle_held(run.directory, run.document):
                     report.settled.append(run.directory.run_id)
+                continue
+            document = _found_again(run.directory, run.document)
+            if document.state is RunState.QUEUED:
+                queue.append(Run(run.directory, document))
             elif reconcile(run.directory).state.is_final:
                 report.settled.append(run.directory.run_id)
             else:
@@ -133,6 +146,26 @@ def _start(directory: RunDirectory, workspace: Workspace, start: Starter, keep_f
     return True
 
 
+def _found_again(directory: RunDirectory, document: RunDocument) -> RunDocument:
+    """A run that says `starting` while its starter is dead: with its process, where it has one, else queued again.
+
+    Only for callers that hold the supervisors' lock: nobody else is about to start it.
+    """
+    starter = _launcher(document)
+    if document.state is not RunState.STARTING or identity_of(document) is not None or _is_held(document):
+        return document
+    if starter is None or processes.is_alive(starter) or _is_being_started(document, ORPHAN_GRACE_S):
+        return document
+    found = processes.find_detached(str(directory.path))
+    if found is not None:
+        return directory.set_fields(**process_fields(found))
+    starts = (document.model_extra or {}).get("starts", 1)
+    if starts >= MAX_STARTS:
+        message = f"whoever started it ended before its worker was up, {starts} times. Look for what ends them."
+        return conclude(directory, RunState.FAILED, failure=Failure(kind="launch", message=message))
+    return directory.set_fields(state=RunState.QUEUED, started_at=None)
+
+
 def conclude(directory: RunDirectory, state: RunState, **fields: Any) -> RunDocument:
     """`RunDirectory.finish`; on a full disk the document as it would be, so that a look still tells the truth."""
     try:
@@ -146,7 +179,9 @@ def conclude(directory: RunDirectory, state: RunState, **fields: Any) -> RunDocu
 
 def mark_starting(directory: RunDirectory, *, keep_free_mb: int | None = None) -> None:
     """State `starting`, before the process exists."""
+    starts = (directory.read_document().model_extra or {}).get("starts", 0)
     directory.set_fields(
+        starts=starts + 1,
         state=RunState.STARTING,
         started_at=time.time(),
         starting_since=time.monotonic(),
@@ -232,8 +267,9 @@ def reconcile(directory: RunDirectory) -> RunDocument:
         return document
     identity = identity_of(document)
     if identity is None:
-        if _is_being_started(document):
-            return document
+        starter = _launcher(document)
+        if _is_being_started(document, STARTING_GRACE_S) or (starter is not None and not _is_held(document)):
+            return document  # the latter is for `tick`, which may start it again
         return conclude(
             directory,
             RunState.LOST,
@@ -268,7 +304,7 @@ def _settle(directory: RunDirectory, document: RunDocument, identity: ProcessIde
     return conclude(directory, RunState.FAILED, failure=failure.model_copy(update={"log_tail": tail}))
 
 
-def _is_being_started(document: RunDocument) -> bool:
+def _is_being_started(document: RunDocument, grace_s: float) -> bool:
     """Whether someone may still be about to name the process of a run that says `starting`.
 
     Counted on the clock that runs since the machine was started (`time.monotonic` is one for all its processes): the
@@ -276,8 +312,8 @@ def _is_being_started(document: RunDocument) -> bool:
     """
     since = (document.model_extra or {}).get("starting_since")
     if isinstance(since, int | float):
-        return 0 <= time.monotonic() - since < STARTING_GRACE_S
-    return 0 <= time.time() - (document.started_at or document.created_at) < STARTING_GRACE_S
+        return 0 <= time.monotonic() - since < grace_s
+    return 0 <= time.time() - (document.started_at or document.created_at) < grace_s
 
 
 def _left_to_launcher(directory: RunDirectory, document: RunDocument, identity: ProcessIdentity) -> bool:

@@ -125,8 +125,17 @@ class RunWatch:
     @property
     def standing(self) -> list[Alert]:
         """All alerts so far, without a stall that is over."""
-        stalled = self.monitor.statuses()["stall"].standing is Standing.ALERT
+        stalled = self._is_stalled
         return [one for one in self.monitor.alerts if stalled or one.detector != "stall"]
+
+    @property
+    def silent_s(self) -> float | None:
+        """Seconds since the last heartbeat of a run that counts as stalled; None: it does not."""
+        return self._heartbeat.age_s() if self._is_stalled else None
+
+    @property
+    def _is_stalled(self) -> bool:
+        return self.monitor.statuses()["stall"].standing is Standing.ALERT
 
     def record(self) -> Alert | None:
         """The worker's look after a step: writes an event for each new alert and returns the first critical one.
