@@ -52,12 +52,13 @@ def sample(
         scaled = truncated(scaled, top_p, top_k)
     logp = scaled.log_softmax(-1)
     # exp of very negative numbers is slow on CPUs (denormal results); e^-80 is no probability anybody will draw
-    probabilities = logp.clamp_min(-80.0).exp()
+    bounded = logp.clamp_min(-80.0)
+    probabilities = bounded.exp()
     cumulative = probabilities.double().cumsum(-1)
     threshold = uniforms.to(cumulative.device)[:, None] * cumulative[:, -1:]
-    token = (cumulative < threshold).sum(-1).clamp_max(logits.shape[-1] - 1)
+    token = torch.searchsorted(cumulative, threshold)[:, 0].clamp_max(logits.shape[-1] - 1)  # the first not below it
     chosen = logp.gather(-1, token[:, None])[:, 0]
-    entropy = -(probabilities * logp.clamp_min(-80.0)).sum(-1)
+    entropy = -torch.linalg.vecdot(probabilities, bounded)
     return token, chosen, entropy
 
 
