@@ -32,6 +32,17 @@ def test_workers_are_reused_and_every_run_ends(workspace: Workspace, make_run: M
     assert not list(workspace.root.glob("pool-*"))
 
 
+def test_ready_means_that_every_worker_is_up(workspace: Workspace) -> None:
+    with WorkerPool(2, folder=workspace.root, command=FAKE_WORKER) as pool:
+        assert pool.wait_until_ready(30)
+    broken = (sys.executable, "-P", "-c", "import sys; sys.exit(1)")
+    with WorkerPool(2, folder=workspace.root, command=broken) as pool:
+        assert not pool.wait_until_ready(30)
+    slow = (sys.executable, "-P", "-c", "import time; time.sleep(2)")
+    with WorkerPool(1, folder=workspace.root, command=slow) as pool:
+        assert not pool.wait_until_ready(0.05)
+
+
 def test_a_warm_run_begins_in_under_a_second(workspace: Workspace, make_run: MakeRun) -> None:
     with WorkerPool(1, folder=workspace.root, command=FAKE_WORKER) as pool:
         pool.submit(held(make_run, steps=1).path).wait(30)

@@ -55,6 +55,8 @@ class _Slot:
         self._identity: ProcessIdentity | None = None
         self._process: Popen[bytes] | None = None
         self._answers: IO[str] | None = None
+        self.tried = threading.Event()
+        """Its worker is up, or has failed to come up once."""
         self.thread = threading.Thread(target=self._work, name=f"pool-{number}", daemon=True)
 
     def _start_process(self) -> None:
@@ -119,6 +121,7 @@ class _Slot:
             self._bring_up()
         except (RunError, OSError) as error:  # tried again, and reported, with the first job
             self._pool.note_start_failure(str(error))
+        self.tried.set()
         while (handle := self._pool.next_job()) is not None:
             asked = handle.directory.stop_reason()
             if asked is not None:
@@ -211,6 +214,12 @@ class WorkerPool:
         self._slots = [_Slot(self, number) for number in range(size)]
         for slot in self._slots:
             slot.thread.start()
+
+    def wait_until_ready(self, timeout_s: float) -> bool:
+        """Waits until every worker has done its imports; False where one is not up by then (see `start_failures`)."""
+        deadline = time.monotonic() + timeout_s
+        tried = [slot.tried.wait(max(0.0, deadline - time.monotonic())) for slot in self._slots]
+        return all(tried) and not self.start_failures
 
     def submit(self, run_dir: Path) -> RunHandle:
         """Gives a run to the next free worker. Raises RunError when the pool is closed."""
