@@ -1,10 +1,11 @@
-"""`mcp-evo serve`: the MCP server on standard input and output, for the client that started it.
+"""`mcp-evo serve`: the MCP server on standard input and output, for the client that started it, or over HTTP.
 
-The protocol owns standard output. A client waits for its first answer, so nothing is imported that the first answer
-does not need, and the garbage collector rests while the protocol's thousands of lasting objects are made.
+On stdio the protocol owns standard output. A client waits for its first answer, so nothing is imported that the first
+answer does not need, and the garbage collector rests while the protocol's thousands of lasting objects are made.
 """
 
 import gc
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,14 +32,56 @@ def register(app: "typer.Typer") -> None:
         session: Annotated[
             str | None, typer.Option(metavar="ID", help="Session that the calls are recorded in; a new one by default.")
         ] = None,
+        http: Annotated[bool, typer.Option("--http", help="Serve over HTTP, with a token, until Ctrl-C.")] = False,
+        host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="With --http; 127.0.0.1.")] = None,
+        port: Annotated[int | None, typer.Option(min=0, max=65535, help="With --http; 8765. 0: any free one.")] = None,
+        allow_host: Annotated[
+            list[str] | None, typer.Option(metavar="NAME", help="Name under which clients come, besides localhost.")
+        ] = None,
+        allow_origin: Annotated[
+            list[str] | None, typer.Option(metavar="URL", help="Web page that may call, besides our own.")
+        ] = None,
+        new_token: Annotated[bool, typer.Option("--new-token", help="Make a new token; the old one ends.")] = False,
+        as_json: Annotated[bool, typer.Option("--json", help="With --http: where it listens, as JSON.")] = False,
     ) -> None:
-        """Serve the tools to an MCP client over stdio (started by the client, not by hand)."""
+        """Serve the tools to an MCP client: over stdio (started by the client, not by hand), or over HTTP."""
         state: CliState = context.obj
+        given = {"--host": host, "--port": port, "--allow-host": allow_host, "--allow-origin": allow_origin}
+        given |= {"--new-token": new_token or None, "--json": as_json or None}
+        for name in (name for name, value in given.items() if value is not None and not http):
+            raise typer.BadParameter("it means something together with --http only", param_hint=name)
         try:
             server = make_server(state.root, session)
         except ValueError as error:
             raise CommandError(str(error)) from error
-        server.run("stdio")
+        if not http:
+            server.run("stdio")
+            return
+        from mcp_server import over_http
+
+        try:
+            address = over_http.Address(
+                host or "127.0.0.1",
+                over_http.DEFAULT_PORT if port is None else port,
+                tuple(allow_host or ()),
+                tuple(allow_origin or ()),
+            )
+        except over_http.HttpError as error:
+            raise typer.BadParameter(str(error)) from error
+
+        def say(url: str) -> None:
+            if as_json:
+                print(json.dumps(over_http.ready_document(url, state.root)), flush=True)
+                return
+            print(f"mcp-evo serves {state.root} at {url}; Ctrl-C ends it, runs go on. For Claude Code:", flush=True)
+            print(over_http.client_command(url, state.root), flush=True)
+            if not over_http.is_loopback(address.host):
+                print("HTTP is not encrypted: put a TLS proxy in front of it.", file=sys.stderr, flush=True)
+
+        try:
+            over_http.serve(server, state.writable().root, address, say, renew=new_token)
+        except (over_http.HttpError, OSError) as error:
+            raise CommandError(str(error)) from error
 
 
 def start(arguments: Sequence[str]) -> int | None:

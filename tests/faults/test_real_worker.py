@@ -114,9 +114,9 @@ def test_stopped_by_a_signal_and_low_on_disk(workspace: Workspace, whole: Any) -
     identity = supervise.identity_of(directory.read_document())
     assert identity is not None
     signalled = new(workspace, "signalled")
+    workspace.config_path.write_text("keep_free_mb: 1000000000\n")
     os.kill(identity.pid, signal.SIGTERM)
     assert settled(workspace, launcher, directory, RUN_S).state is RunState.STOPPED
-    workspace.config_path.write_text("keep_free_mb: 1000000000\n")
     document = settled(workspace, launcher, signalled, RUN_S)
     assert document.failure is not None
     assert document.failure.kind == "disk_full"

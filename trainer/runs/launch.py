@@ -44,6 +44,8 @@ class LocalLauncher:
         if config.processes > 1:
             command = (*processes.several(config.processes), *command)
             environment |= processes.LOOPBACK_ONLY
+        with open(directory.log_path, "a", encoding="utf-8") as log:  # all there is of a worker killed in its imports
+            log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} starting a worker for run {directory.run_id}\n")
         identity, _ = processes.spawn(
             [*command, str(directory.path)],
             directory=directory.path,

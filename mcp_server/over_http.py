@@ -1,0 +1,263 @@
+"""The server over streamable HTTP, for clients on this machine that do not start it themselves.
+
+1. Every request needs the bearer token of the workspace, on every path. It lies in a file that only its owner can read,
+   made once with O_EXCL; it is never printed, logged or put into a URL.
+2. Host and Origin are checked against explicit lists (DNS rebinding: a web page whose name resolves to 127.0.0.1 would
+   otherwise speak to us), by us for every path and by the SDK once more.
+3. Only loopback addresses are bound, unless the names under which clients will come are given as well.
+
+Imported by `mcp-evo serve --http` only: a stdio server starts without any of it.
+"""
+
+import hmac
+import ipaddress
+import os
+import re
+import secrets
+import shlex
+import socket
+import stat
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import uvicorn
+from mcp.server.mcpserver import MCPServer
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from mcp_server.state import ServerState
+
+MCP_PATH = "/mcp"
+
+DEFAULT_PORT = 8765
+
+TOKEN_FILE = "http-token"
+"""In the workspace folder."""
+
+TOKEN_BYTES = 32
+
+TOKEN_PATTERN = re.compile(r"[A-Za-z0-9_-]{32,256}\Z")
+
+MAX_SESSIONS = 100
+"""Clients at a time; each costs memory until it is idle for half an hour (the SDK's default)."""
+
+BACKLOG = 256
+"""Connections that may wait to be accepted."""
+
+SHUTDOWN_S = 3
+"""How long open streams may hold up the end of the server; runs go on without it anyhow."""
+
+_HOST_PATTERN = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9][A-Za-z0-9.-]{0,252})(:[0-9]{1,5})?\Z")
+_ORIGIN_PATTERN = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9][A-Za-z0-9.-]{0,252})(:[0-9]{1,5})?\Z")
+
+
+class HttpError(Exception):
+    """A server that must not or cannot be started so; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where to listen, and under which names clients may come."""
+
+    host: str = "127.0.0.1"
+    """Name or IP address to bind."""
+    port: int = DEFAULT_PORT
+    """0: any free one."""
+    allow_hosts: tuple[str, ...] = ()
+    """Further values of the Host header: `name` (with our port or without one) or `name:port`."""
+    allow_origins: tuple[str, ...] = field(default=())
+    """Further values of the Origin header: web pages that may call us."""
+
+    def __post_init__(self) -> None:
+        """Raises HttpError for an address that is refused."""
+        for name in self.allow_hosts:
+            if _HOST_PATTERN.match(name) is None:
+                raise HttpError(f"--allow-host {name!r} is no host: give a name or an address, with :port or without")
+        for origin in self.allow_origins:
+            if _ORIGIN_PATTERN.match(origin) is None:
+                raise HttpError(f"--allow-origin {origin!r} is no origin: give https://name or https://name:port")
+        if not is_loopback(self.host) and not self.allow_hosts:
+            raise HttpError(
+                f"--host {self.host} can be reached from other machines, which is refused without a list of names: "
+                "give --allow-host NAME for each name under which clients come, or leave --host out (127.0.0.1)"
+            )
+
+    def hosts(self, port: int) -> list[str]:
+        """Allowed values of the Host header, exactly."""
+        own = [f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}"]
+        if is_loopback(self.host) and self.host not in ("127.0.0.1", "localhost", "::1"):
+            own.append(f"{_bracketed(self.host)}:{port}")
+        more = [
+            value for name in self.allow_hosts for value in ([name] if _has_port(name) else [name, f"{name}:{port}"])
+        ]
+        return [value.lower() for value in (*own, *more)]
+
+    def origins(self, port: int) -> list[str]:
+        """Allowed values of the Origin header, exactly. Without the header a request is no web page's."""
+        return [*(f"http://{host}" for host in self.hosts(port)), *(one.lower() for one in self.allow_origins)]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches that address. Names other than localhost count as not."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _has_port(name: str) -> bool:
+    return re.search(r":[0-9]+\Z", name) is not None and (not name.startswith("[") or "]:" in name)
+
+
+def token_of(root: Path, *, renew: bool = False) -> str:
+    """The token of a workspace, made where there is none; `renew` makes a new one. Raises HttpError, OSError."""
+    path = root / TOKEN_FILE
+    if renew:
+        path.unlink(missing_ok=True)
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    except FileExistsError:
+        return _read_token(path)
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    with os.fdopen(handle, "w", encoding="ascii") as stream:
+        os.fchmod(handle, 0o600)  # whatever the umask says
+        stream.write(f"{token}\n")
+        stream.flush()
+        os.fsync(handle)
+    return token
+
+
+def _read_token(path: Path) -> str:
+    again = "Take it away and start again: a new one is made"
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise HttpError(f"{path} cannot be read ({error.strerror}). {again}") from error
+    with os.fdopen(handle, "rb") as stream:
+        about = os.fstat(handle)
+        if not stat.S_ISREG(about.st_mode) or about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
+            raise HttpError(f"{path} must be a file of yours that nobody else can read (mode 0600). {again}")
+        token = stream.read(1000).decode("ascii", errors="replace").strip()
+    if TOKEN_PATTERN.match(token) is None:
+        raise HttpError(f"{path} holds no token (32 or more of A-Z, a-z, 0-9, - and _). {again}")
+    return token
+
+
+class Guard:
+    """Lets through what has the right Host, Origin and token; everything else gets a status and a reason."""
+
+    def __init__(self, app: ASGIApp, token: str, hosts: Sequence[str], origins: Sequence[str]) -> None:
+        self.app, self.hosts, self.origins = app, frozenset(hosts), frozenset(origins)
+        self._expected = f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            refused = self.refusal(Headers(scope=scope))
+            if refused is not None:
+                await refused(scope, receive, send)
+                return
+        elif scope["type"] != "lifespan":  # there are no web sockets here
+            return
+        await self.app(scope, receive, send)
+
+    def refusal(self, headers: Headers) -> Response | None:
+        """What is answered instead, or None. What was wrong is said, what would be right is not."""
+        if headers.get("host", "").lower() not in self.hosts or len(headers.getlist("host")) != 1:
+            return Response("this Host is not allowed; see --allow-host", status_code=421)
+        origins = headers.getlist("origin")
+        if origins and (len(origins) > 1 or origins[0].lower() not in self.origins):
+            return Response("this Origin is not allowed; see --allow-origin", status_code=403)
+        given = headers.getlist("authorization")
+        if len(given) != 1 or not self._is_token(given[0]):
+            challenge = {"www-authenticate": 'Bearer realm="mcp-evo"'}
+            return Response(
+                f"a bearer token is needed: it is in the file {TOKEN_FILE} of the workspace",
+                status_code=401,
+                headers=challenge,
+            )
+        return None
+
+    def _is_token(self, given: str) -> bool:
+        scheme, _, value = given.partition(" ")
+        normal = f"{scheme.capitalize()} {value.strip()}".encode("utf-8", "replace")
+        return hmac.compare_digest(normal, self._expected)
+
+
+def application(server: MCPServer[ServerState], address: Address, port: int, token: str) -> ASGIApp:
+    """The guarded ASGI application of a server that listens on `port`."""
+    hosts, origins = address.hosts(port), address.origins(port)
+    app = server.streamable_http_app(
+        streamable_http_path=MCP_PATH,
+        host=address.host,
+        max_sessions=MAX_SESSIONS,
+        transport_security=TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins),
+    )
+    return Guard(app, token, hosts, origins)
+
+
+def bind(address: Address) -> socket.socket:
+    """The listening socket. Raises HttpError where it cannot be had."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((address.host, address.port))
+        made.listen(BACKLOG)  # here, as a second server is told so only now
+    except OSError as error:
+        made.close()
+        raise HttpError(
+            f"{address.host}:{address.port} cannot be used ({error.strerror or error}). Choose another --port, or 0 "
+            "for any free one"
+        ) from error
+    return made
+
+
+def serve(
+    server: MCPServer[ServerState],
+    root: Path,
+    address: Address,
+    on_ready: Callable[[str], None],
+    *,
+    renew: bool = False,
+) -> None:
+    """Serves until SIGINT or SIGTERM; `on_ready(url)` is called once the socket listens. Raises HttpError, OSError."""
+    token = token_of(root, renew=renew)
+    with bind(address) as listening:
+        port = int(listening.getsockname()[1])
+        config = uvicorn.Config(
+            application(server, address, port, token),
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            ws="none",
+            timeout_graceful_shutdown=SHUTDOWN_S,
+        )
+        on_ready(f"http://{_bracketed(address.host)}:{port}{MCP_PATH}")
+        anyio.run(_serve, uvicorn.Server(config), listening)
+
+
+async def _serve(server: uvicorn.Server, listening: socket.socket) -> None:
+    await server.serve(sockets=[listening])
+
+
+def client_command(url: str, root: Path) -> str:
+    """The line that adds the server to Claude Code: the shell reads the token from its file when it is run."""
+    token = f"$(cat {shlex.quote(str(root / TOKEN_FILE))})"
+    return f'claude mcp add --transport http evo {url} --header "Authorization: Bearer {token}"'
+
+
+def ready_document(url: str, root: Path) -> dict[str, Any]:
+    """What `--json` prints once the server listens."""
+    return {"url": url, "token_file": str(root / TOKEN_FILE), "command": client_command(url, root)}
