@@ -76,27 +76,34 @@ def test_smollm2_is_refused_clearly_without_its_file(monkeypatch: pytest.MonkeyP
     assert throughput.model_of("tiny") == "tiny"
 
 
-def test_trl_plays_with_its_fastest_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow, fast = throughput.TrlSetting(0, "passive"), throughput.TrlSetting(8, "default")
-    steps = {0: [1.0, 5.0, 4.0], 8: [9.0, 3.0, 3.5]}  # the first one is warm-up
+def test_the_fastest_trl_setting_of_a_round_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TRL takes 8 and 6 s in one setting, 7 and 9 in the other: 7 and 6 count, against 2 and 3 of ours."""
+    settings = [throughput.TrlSetting(0, "passive"), throughput.TrlSetting(8, "default")]
+    steps = {("trl", 0): [99.0, 8.0, 6.0], ("trl", 8): [99.0, 7.0, 9.0], ("ours", 0): [9.0, 2.0, 3.0]}
+    steps["ours_keep_flat", 0] = [9.0, 4.0, 4.0]
 
-    class Probe:
+    class Fake:
         def __init__(self, name: str, workload: Workload, log: Path, *, wait_policy: str) -> None:
-            assert (name, wait_policy) in {("trl", "passive"), ("trl", "default")}
-            self.left = list(steps[workload.micro_batch])
+            assert " " not in log.name
+            self.left = list(steps[name, workload.micro_batch])
+            self.configuration = {"policy": wait_policy, "workload": {"episodes": 8}}
 
         def step(self) -> dict[str, Any]:
-            return {"seconds": {"step": self.left.pop(0)}}
+            return one(self.left.pop(0), 1.0)
 
-        def __enter__(self) -> "Probe":
+        def __enter__(self) -> "Fake":
             return self
 
         def __exit__(self, *_: object) -> None: ...
 
-    monkeypatch.setattr(throughput, "Side", Probe)
-    chosen, tried = throughput.fastest_setting(Workload("m"), tmp_path, [slow, fast])
-    assert chosen == fast
-    assert [one["step_s"] for one in tried] == [4.0, 3.0]
+    monkeypatch.setattr(throughput, "Side", Fake)
+    document = throughput.measure(Workload("m", episodes=8), tmp_path, 2, 5, 1, settings)
+    assert document["rounds"] == 2
+    assert document["ratio"]["step"] == (3.5 + 2.0) / 2
+    assert document["ratio_without_flat_skip"]["step"] == (7 / 4 + 6 / 4) / 2
+    assert document["trl"]["seconds"]["step"] == 6.5
+    assert [s["fastest_in_rounds"] for s in document["trl_settings"].values()] == [1, 1]
+    assert "trl (parts of 8, default)" in throughput.table(document)
 
 
 def test_the_refusal_is_one_line_and_no_traceback() -> None:
