@@ -34,6 +34,8 @@ class StartRequest:
     key: str | None = None
     confirmed: bool = False
     session: str | None = None
+    resume: str | None = None
+    """A run to go on with, instead of a request."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,10 @@ class Started:
 
 def start_training_run(state: ServerState, wanted: StartRequest) -> Started:
     """Starts a run, or finds the one of the same key. Raises ConfigError, RunError, WorkspaceError, BankError."""
+    if wanted.resume is not None:
+        return _go_on(state, wanted, wanted.resume)
+    if not wanted.request.strip():
+        raise _nothing_asked()
     from filelock import FileLock
 
     from mcp_server.cli.context import policy_in_force
@@ -90,6 +96,51 @@ def start_training_run(state: ServerState, wanted: StartRequest) -> Started:
         )
     state.expect_runs()
     return _started(directory.read_document(), resolved, policy.versions, wanted.overrides)
+
+
+def _nothing_asked() -> Exception:
+    from trainer.runs.errors import RunError
+
+    return RunError("request is missing: say what to train, or give resume with the id of a run that ended early")
+
+
+def _go_on(state: ServerState, wanted: StartRequest, run_id: str) -> Started:
+    """Resumes a run, as `mcp-evo runs resume` does: a new run, with the settings of the old one. While that one has not
+    ended, asking again finds it. Raises RunError, WorkspaceError."""
+    from filelock import FileLock
+
+    from trainer.runs.errors import RunError
+    from trainer.runs.registry import find_run, list_runs
+    from trainer.runs.resume import resume_run
+    from trainer.runs.workspace import Workspace
+
+    if wanted.request.strip() or wanted.overrides or wanted.profile or wanted.confirmed:
+        raise RunError("a resumed run keeps its request and settings: give resume alone, or with a key of its own")
+    workspace = Workspace(state.root)
+    launcher = state.launcher()
+    if state.exists:
+        launcher.tick(workspace)  # a killed run has its final state before it is looked at
+    old = find_run(workspace, run_id)
+    with FileLock(str(workspace.runs / ".start.lock"), mode=0o600):
+        known = None if wanted.key is None else run_with_key(state, wanted.key)
+        if known is not None and known.document.parent_run != old.directory.run_id:
+            raise RunError(f"key {wanted.key!r} belongs to run {known.document.run_id}. Use another key")
+        for run in list_runs(workspace):
+            if run.document.parent_run == old.directory.run_id and not run.document.state.is_final:
+                known = known or run
+        if known is not None:
+            from mcp_server.run_views import run_line
+
+            plan = f"{run_line(known.document)}, resumed from {old.directory.run_id}"
+            return Started(known.document, known.directory.read_config(), plan, existing=True)
+        extra = {} if wanted.key is None else {"start_key": wanted.key}
+        resumed = resume_run(workspace, old, session=wanted.session, **extra)
+        launcher.tick(workspace, lock_timeout_s=10.0)
+    state.expect_runs()
+    config = resumed.directory.read_config()
+    where = f"from step {resumed.step}" if resumed.step else "from the beginning, as it left no complete checkpoint"
+    document = resumed.directory.read_document()
+    return Started(document, config, f"goes on with {resumed.parent} {where}: {plan_text(config)}")
 
 
 def run_with_key(state: ServerState, key: str) -> "Run | None":

@@ -31,6 +31,9 @@ MAX_WAIT_S = 45
 
 PROGRESS_S = 1.0
 
+UNDISTURBED_BEFORE = frozenset({"killed", "disk_full", "restart", "lost"})
+"""Failures that say nothing against the run: it can simply go on."""
+
 
 class Trouble(Part):
     """Why a run failed."""
@@ -170,6 +173,9 @@ def _trouble(failure: Any) -> Trouble | None:
 
 def _after_look(seen: "Look") -> Next:
     document = seen.document
+    if document.failure is not None and document.failure.kind in UNDISTURBED_BEFORE:
+        say = "Once what ended it is out of the way, it can go on from its newest checkpoint."
+        return Next(say=say, tool="start_training", arguments={"resume": document.run_id})
     if document.state.is_final:
         return Next(say="Find out what held it back.", tool="analyze_run", arguments={"run_id": document.run_id})
     arguments = {"run_id": document.run_id, "since_step": seen.last_step, "wait_s": 30}

@@ -16,6 +16,7 @@ from mcp_server.run_views import Evaluation, evaluation, run_line
 from mcp_server.starting import Started, StartRequest, overruled, shown_settings, start_training_run
 from mcp_server.state import ServerState
 from mcp_server.tooling import ToolSpec
+from trainer.runs.errors import RunError
 
 RunId = Annotated[str | None, Field(description="Id or its beginning; left out: the latest run.")]
 
@@ -44,7 +45,7 @@ class StartAnswer(Answer):
 
     state: str = Field(description="As in list_runs; confirmation_needed: not started.")
     run_id: str | None = None
-    existing: bool = Field(False, description="The key had a run already.")
+    existing: bool = Field(False, description="It was started before.")
     steps: int | None = Field(None, description="At most.")
     episodes_per_step: int | None = None
     settings: dict[str, Setting] = Field(default_factory=dict)
@@ -59,7 +60,9 @@ class StartAnswer(Answer):
 
 async def start_training(
     ctx: EvoContext,
-    request: Annotated[str, Field(description="English or Chinese: 'tiny on 64 mixed problems, reward >= 0.9'.")],
+    request: Annotated[
+        str, Field(description="English or Chinese: 'tiny on 64 mixed problems, reward >= 0.9'. Needed without resume.")
+    ] = "",
     overrides: Annotated[
         dict[str, Any] | None,
         Field(description="Fields to fix, e.g. {'seed': 2}; what a skill should choose is left out."),
@@ -70,6 +73,9 @@ async def start_training(
         Field(max_length=200, description="Your own text; one key starts one run."),
     ] = None,
     confirmed: Annotated[bool, Field(description="The user agreed to the plan (approve mode).")] = False,
+    resume: Annotated[
+        str | None, Field(description="A run that was stopped, killed or lost goes on from its newest checkpoint: id.")
+    ] = None,
     campaign: Annotated[
         dict[str, Any] | None,
         Field(
@@ -82,7 +88,9 @@ async def start_training(
     server; follow it with monitor_run. What the request does not name comes from the skill rllm-config, with its origin
     in the answer. In approve mode ('ask me first') the answer is a plan, until called again with confirmed."""
     state = state_of(ctx)
-    wanted = StartRequest(request, overrides or {}, profile, key, confirmed, session=session_of_call(ctx))
+    wanted = StartRequest(request, overrides or {}, profile, key, confirmed, session_of_call(ctx), resume)
+    if campaign is not None and resume is not None:
+        raise RunError("resume goes on with one run; a campaign goes on with campaign={'resume': id}: give one of them")
     if campaign is not None:
         view = await anyio.to_thread.run_sync(lambda: begin(state, wanted, CampaignWish.of(campaign)))
         return answer(campaign_text(view), _campaign_started(state, view, wanted))
@@ -94,7 +102,7 @@ def _start_text(started: Started) -> str:
     document = started.document
     if document is None:
         return f"Not started: the request asks for the user's agreement first. Plan: {started.plan}."
-    known = "exists already under this key" if started.existing else str(document.state)
+    known = "exists already" if started.existing else str(document.state)
     warned = f" {len(started.warnings)} warning(s)." if started.warnings else ""
     return f"Run {document.run_id} {known}: {started.plan}.{warned}"
 
@@ -210,7 +218,6 @@ async def list_runs(
 ) -> Annotated[CallToolResult, RunsAnswer]:
     """Use to see which runs there are, the newest first, with state and success on held-out test problems, and to find
     a run id."""
-    from trainer.runs.errors import RunError
     from trainer.runs.registry import list_runs as read_runs
     from trainer.runs.workspace import Workspace
 

@@ -76,7 +76,6 @@ WRONG: list[tuple[str, dict[str, Any], list[str]]] = [
     ("monitor_run", {"since_step": "many"}, ['since_step "many"', "integer"]),
     ("list_runs", {"state": "dead"}, ['state "dead"', '"finished"']),
     ("list_runs", {"limit": 1000}, ["limit 1000", "1 … 100"]),
-    ("start_training", {}, ["request is missing"]),
     ("start_training", {"request": "x", "overrides": 3}, ["overrides 3", "object"]),
     ("load_skill", {"name": "rllm-train"}, ["no argument 'name'", "skill is missing"]),
     ("analyze_trajectories", {"layer": "meta"}, ['layer "meta"', '"rllm" | "traj"']),
