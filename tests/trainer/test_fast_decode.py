@@ -19,6 +19,7 @@ from trainer.envs.base import EnvironmentSpec
 from trainer.models import fast_decode, shared_prefix
 from trainer.models.fast_decode import Decoder
 from trainer.models.load import LoadedModel
+from trainer.models.threads import Threads
 from trainer.rollout.backends import FastPrefix, OneToken, PlainCache, SharedPrefix, backend_for, chunked
 from trainer.rollout.drafts import Drafts, best_width, example_calls
 from trainer.rollout.engine import RolloutEngine
@@ -263,3 +264,22 @@ def test_rollouts_do_not_depend_on_those_before(tiny: LoadedModel) -> None:
     engine.run(group_requests(rows[1], spec.system_prompt, 1, 0, 4), 1.0)
     again = engine.run(group_requests(rows[0], spec.system_prompt, 0, 0, 4), 1.0)
     assert [e.logprobs for e in first] == [e.logprobs for e in again]  # every bit
+
+
+def test_small_work_runs_on_one_thread_and_the_rest_as_before() -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        with Threads() as threads:
+            threads.for_work(1e3)
+            assert torch.get_num_threads() == 1
+            threads.for_work(1e9)
+            assert torch.get_num_threads() == 2
+            threads.for_work(1e3)
+        assert torch.get_num_threads() == 2
+        with pytest.raises(RuntimeError), Threads() as threads:
+            threads.for_work(1e3)
+            raise RuntimeError
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

@@ -104,6 +104,7 @@ class Decoder:
         self.layers = [_Layer(layer, self.heads, self.groups, self.dim) for layer in model.model.layers]
         self.embedding, self.norm = model.model.embed_tokens.weight, model.model.norm.weight
         self.rotary = model.model.rotary_emb
+        self._layer_weights = sum(p.numel() for p in model.model.layers[0].parameters())
         head = model.get_output_embeddings()
         self.logits: Product = _product(head.weight, head.bias)
         self._fill(prefill, prompts, group, capacity)
@@ -127,6 +128,10 @@ class Decoder:
                 v[:, row, :n] = value[:, at : at + n]
             self.k.append(k)
             self.v.append(v)
+
+    def work(self, tokens: int) -> float:
+        """Floating point operations of a typical call (a twentieth of a layer) for so many tokens."""
+        return 2.0 * self._layer_weights * tokens / 20
 
     def feed(self, tokens: Tensor) -> Tensor:
         """(R, W) tokens behind the accepted ones → (R·W, H) hidden states. Padding may follow a row's last token."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 from trainer.models import fast_decode, shared_prefix
+from trainer.models.threads import Threads
 
 
 class Backend(Protocol):
@@ -117,10 +118,12 @@ class FastPrefix:
 
     def feed(self, tokens: Tensor, wanted: list[int]) -> Tensor:
         assert self._decoder is not None, "begin() comes before feed()"
-        hidden = self._decoder.feed(tokens)
-        if len(wanted) < len(hidden):
-            hidden = hidden[torch.tensor(wanted, dtype=torch.long)]
-        return self._decoder.logits(hidden)
+        with Threads() as threads:
+            threads.for_work(self._decoder.work(tokens.numel()))
+            hidden = self._decoder.feed(tokens)
+            if len(wanted) < len(hidden):
+                hidden = hidden[torch.tensor(wanted, dtype=torch.long)]
+            return self._decoder.logits(hidden)
 
     def accept(self, counts: Tensor) -> None:
         assert self._decoder is not None, "begin() comes before accept()"
