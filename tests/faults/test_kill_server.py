@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fault_helpers import SCRIPTED_WORKER, MakeScripted, check_workspace, settled, until
 
 from trainer.runs import supervise
@@ -153,3 +154,23 @@ def test_a_run_that_takes_its_starters_with_it_is_given_up(
     assert document.failure is not None
     assert (document.state, document.failure.kind) == (RunState.FAILED, "launch")
     assert directory.log_tail() == []
+
+
+def test_a_starter_that_lives_and_gave_up_without_a_word_does_not_block_the_queue(
+    workspace: Workspace, launcher: LocalLauncher, make_run: MakeScripted
+) -> None:
+    """A defect in starting, which is raised, leaves the run `starting`; this process is its starter and lives on."""
+    directory = make_run("defect", steps=2)
+
+    def defective(*_: object) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        supervise.tick(workspace, defective)  # type: ignore[arg-type]
+    assert directory.read_document().state is RunState.STARTING
+    assert launcher.tick(workspace).started == []
+    since = (directory.read_document().model_extra or {})["starting_since"] - supervise.STARTING_GRACE_S
+    directory.set_fields(starting_since=since)
+    assert supervise.reconcile(directory).state is RunState.STARTING
+    assert launcher.tick(workspace).started == ["defect"]
+    assert settled(workspace, launcher, directory).state is RunState.FINISHED

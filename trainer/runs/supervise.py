@@ -147,21 +147,23 @@ def _start(directory: RunDirectory, workspace: Workspace, start: Starter, keep_f
 
 
 def _found_again(directory: RunDirectory, document: RunDocument) -> RunDocument:
-    """A run that says `starting` while its starter is dead: with its process, where it has one, else queued again.
+    """A run that says `starting` and names no process: with its process, where it has one, else queued again.
 
-    Only for callers that hold the supervisors' lock: nobody else is about to start it.
+    Only for callers that hold the supervisors' lock: nobody is in the middle of starting it.
     """
     starter = _launcher(document)
     if document.state is not RunState.STARTING or identity_of(document) is not None or _is_held(document):
         return document
-    if starter is None or processes.is_alive(starter) or _is_being_started(document, ORPHAN_GRACE_S):
+    if starter is None:
+        return document
+    if _is_being_started(document, STARTING_GRACE_S if processes.is_alive(starter) else ORPHAN_GRACE_S):
         return document
     found = processes.find_detached(str(directory.path))
     if found is not None:
         return directory.set_fields(**process_fields(found))
     starts = (document.model_extra or {}).get("starts", 1)
     if starts >= MAX_STARTS:
-        message = f"whoever started it ended before its worker was up, {starts} times. Look for what ends them."
+        message = f"whoever started it ended or gave up before its worker was up, {starts} times. Look into its log."
         return conclude(directory, RunState.FAILED, failure=Failure(kind="launch", message=message))
     return directory.set_fields(state=RunState.QUEUED, started_at=None)
 

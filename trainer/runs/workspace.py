@@ -57,7 +57,9 @@ class WorkspaceConfig(BaseModel):
     keep_runs_days: float = Field(
         default=30.0, ge=0, description="Runs that ended within so many days it leaves alone, too."
     )
-    keep_free_mb: int = Field(default=500, ge=0, description="Free disk space (MB) without which no run is started.")
+    keep_free_mb: int = Field(
+        default=500, ge=0, description="Free disk space (MB) without which no run starts or goes on."
+    )
 
 
 @dataclass(frozen=True)
