@@ -195,9 +195,7 @@ def main() -> None:
     parser.add_argument("--micro-batch", type=int, default=None, help="rows of a forward pass of TRL's update")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
-    parser.add_argument(
-        "--difficulty", choices=("simple", "mixed", "hard"), help="of the problems (large models: simple)"
-    )
+    parser.add_argument("--difficulty", default="mixed", choices=("simple", "mixed", "hard"), help="of the problems")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "mcp-evo-benchmarks")
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
@@ -220,7 +218,7 @@ def main() -> None:
             seed=arguments.seed,
             device=arguments.device,
             dtype=arguments.dtype,
-            difficulty=arguments.difficulty or ("simple" if large else "mixed"),
+            difficulty=arguments.difficulty,
             steps=max_rounds + 2,
         )
         sizes = [arguments.micro_batch] if arguments.micro_batch is not None else ([8] if large else [0, 8])
