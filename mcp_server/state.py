@@ -39,8 +39,8 @@ LAYER_VARIABLE = "MCP_EVO_LAYER"
 
 
 def new_session_id() -> str:
-    """`server-20260131-154500-k3f9aa`: sorts by time; two servers started in one second differ."""
-    return f"server-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
+    """`server-20260131-154500-k3f9a0c2`: sorts by time; two servers started in one second differ."""
+    return f"server-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
 
 
 @dataclass

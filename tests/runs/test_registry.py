@@ -13,7 +13,10 @@ from trainer.settings import resolve
 def test_new_ids_are_ids_and_sort_by_time() -> None:
     ids = [new_run_id(1_700_000_000 + 60 * i) for i in range(20)]
     assert ids == sorted(ids)
-    assert len({check_id(one) for one in (new_run_id() for _ in range(50))}) == 50
+    # 32 random bits: fifty of one second collide once in four million times (with 16 bits it was once in fifty)
+    fifty = [check_id(new_run_id(1_700_000_000)) for _ in range(50)]
+    assert len(set(fifty)) == 50
+    assert {len(one.rsplit("-", 1)[1]) for one in fifty} == {8}
 
 
 def test_runs_are_listed_newest_first_and_found(workspace: Workspace, make_run: MakeRun) -> None:

@@ -48,8 +48,8 @@ class Wishes:
 
 
 def new_evaluation_id(now: float | None = None) -> str:
-    """`eval-20260131-154500-k3f9`."""
-    return f"eval-{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}-{secrets.token_hex(2)}"
+    """`eval-20260131-154500-k3f9a0c2`."""
+    return f"eval-{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}-{secrets.token_hex(4)}"
 
 
 def plan_evaluation(

@@ -32,9 +32,9 @@ class Run:
 
 
 def new_run_id(now: float | None = None) -> str:
-    """`20260131-154500-k3f9`: sorts by time, cannot collide in practice."""
+    """`20260131-154500-k3f9a0c2`: sorts by time, cannot collide in practice."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
-    return f"{stamp}-{secrets.token_hex(2)}"
+    return f"{stamp}-{secrets.token_hex(4)}"
 
 
 def config_hash(config: TrainingConfig) -> str:
