@@ -124,17 +124,12 @@ def without_titles(schema: Any) -> Any:
 
 
 def shallow(schema: dict[str, Any]) -> dict[str, Any]:
-    """An output schema's first level: the names of what an answer always holds, and what its name does not explain.
+    """Of an output schema the names of what an answer always holds.
 
-    Everything is checked when an answer is made; in the list of tools the rest would cost every session kilobytes.
+    Everything is checked when an answer is made, and an answer explains itself (its text, `next`); in the list of tools
+    the rest would cost every session kilobytes.
     """
-    described = {
-        name: {"description": one["description"]}
-        for name, one in without_titles(schema).get("properties", {}).items()
-        if "description" in one
-    }
-    properties = {"properties": described} if described else {}
-    return {"type": "object", **properties, "required": schema.get("required", [])}
+    return {"type": "object", "required": schema.get("required", [])}
 
 
 def _without_null(options: list[Any]) -> dict[str, Any]:

@@ -58,11 +58,10 @@ class CompareAnswer(Answer):
 async def compare_runs(
     ctx: EvoContext,
     runs: Annotated[list[str], Field(min_length=1, max_length=12, description="Ids; the first is the base.")],
-    image: Annotated[bool, Field(description="Also the curves as PNG; then one run is enough.")] = False,
+    image: Annotated[bool, Field(description="Also curves as PNG; one run is enough.")] = False,
 ) -> Annotated[CallToolResult, CompareAnswer]:
-    """Use to say which of several runs gave the better model and what they did differently: differing settings,
-    measures with intervals, test success compared by a test of proportions. A training mean is never compared with a
-    held-out rate."""
+    """Use to say which of several runs gave the better model: differing settings, measures with intervals, test of
+    success. A training mean is never compared with a held-out rate."""
     found, png = await anyio.to_thread.run_sync(_compare, state_of(ctx), runs, image)
     result = answer(found.verdict, _answer(found))
     if png is not None:

@@ -22,7 +22,7 @@ MAX_KINDS = 12
 
 MAX_MESSAGES = 40
 
-Target = Annotated[str | None, Field(description="Run id or model; left out: the latest run.")]
+Target = Annotated[str | None, Field(description="Run id or model; default: the latest run.")]
 
 
 class Score(Part):
@@ -83,19 +83,18 @@ class EvaluationAnswer(Answer):
 async def evaluate_model(
     ctx: EvoContext,
     target: Target = None,
-    env: Annotated[str | None, Field(description="Left out: the run's own.")] = None,
+    env: Annotated[str | None, Field(description="Default: the run's own.")] = None,
     difficulty: Literal["simple", "mixed", "hard"] | None = None,
     n: Annotated[int, Field(ge=1, le=10_000, description="Problems.")] = 128,
-    samples: Annotated[int, Field(ge=1, le=64, description="Attempts at each, for pass@k.")] = 1,
+    samples: Annotated[int, Field(ge=1, le=64, description="Attempts at each (pass@k).")] = 1,
     split: Literal["test", "validation", "train", "all"] = "test",
-    seeds: Annotated[list[int] | None, Field(max_length=20, description="Left out: the run's own test.")] = None,
+    seeds: Annotated[list[int] | None, Field(max_length=20, description="Default: the run's own.")] = None,
     against: Annotated[list[str] | None, Field(max_length=5, description="More runs or models.")] = None,
     evaluation_id: Annotated[str | None, Field(description="Look at this one; start none.")] = None,
     wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S)] = 30,
 ) -> Annotated[CallToolResult, EvaluationAnswer]:
     """Use to find out how good a model is, or whether a run beats its base, on held-out problems: success with
-    interval, pass@k, tool use, kinds of problems, and a paired test. Answers within wait_s; call it again with
-    evaluation_id until it is finished."""
+    interval, pass@k, tool use, kinds of problems, paired test. Call it again with evaluation_id until finished."""
     from mcp_server.evaluating import EvaluationWish, look, start
 
     state = state_of(ctx)
@@ -234,10 +233,8 @@ async def try_model(
     ctx: EvoContext,
     target: Target = None,
     prompt: Annotated[str | None, Field(max_length=20_000)] = None,
-    problem: Annotated[
-        int | None, Field(ge=0, le=99_999, description="Instead of prompt: number of a test problem.")
-    ] = None,
-    env: Annotated[str | None, Field(description="Whose tools it has; left out: the run's own.")] = None,
+    problem: Annotated[int | None, Field(ge=0, le=99_999, description="Number of a test problem, instead.")] = None,
+    env: Annotated[str | None, Field(description="Whose tools it has.")] = None,
     temperature: Annotated[float, Field(gt=0, le=10)] = 1.0,
     seed: Annotated[int | None, Field(ge=0)] = None,
 ) -> Annotated[CallToolResult, TryAnswer]:

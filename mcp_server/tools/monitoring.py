@@ -73,11 +73,11 @@ class MonitorAnswer(Answer):
 async def monitor_run(
     ctx: EvoContext,
     run_id: RunId = None,
-    since_step: Annotated[int, Field(ge=0, description="Only later steps come.")] = 0,
+    since_step: Annotated[int, Field(ge=0, description="Only later steps.")] = 0,
     wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S, description="Wait for news: first step, alert, end.")] = 30,
 ) -> Annotated[CallToolResult, MonitorAnswer]:
     """Use after start_training, again and again until the run is over: steps since since_step, alerts with numbers,
-    check_again_s; at the end verdict and test success before and after. Ending the call does not touch the run."""
+    check_again_s; at the end verdict and test success before and after."""
     from mcp_server.watching import look
 
     state = state_of(ctx)
@@ -223,9 +223,8 @@ class AnalysisAnswer(Answer):
 
 
 async def analyze_run(ctx: EvoContext, run_id: RunId = None) -> Annotated[CallToolResult, AnalysisAnswer]:
-    """Use when a run is over, or to ask why one does not improve: test success before and after, and findings, each
-    with what held the run back, its numbers and steps, and the lever that would mend it. Hand a finding with a lever to
-    propose_patch by its id."""
+    """Use when a run is over, or to ask why one does not improve: success before and after, and findings with numbers,
+    steps and the lever that would mend them. Hand one with a lever to propose_patch by its id."""
     from mcp_server.watching import analyse
 
     document, report, path, alerts = await anyio.to_thread.run_sync(analyse, state_of(ctx), run_id)

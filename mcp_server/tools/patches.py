@@ -57,10 +57,10 @@ async def propose_patch(
         Field(description="E.g. {'params': '<10M', 'env': 'calculator'}."),
     ] = None,
     description: Annotated[str | None, Field(max_length=300)] = None,
-    run_id: Annotated[str | None, Field(description="Run it is made for; left out: the latest.")] = None,
+    run_id: Annotated[str | None, Field(description="Run it is made for.")] = None,
 ) -> Annotated[CallToolResult, PatchAnswer]:
-    """Use after analyze_run or analyze_trajectories to turn a finding into a small scoped patch of a skill, staged, not
-    in force. Give finding, or skill, section and body. A refusal names the check that failed."""
+    """Use after analyze_run or analyze_trajectories to turn a finding into a small patch of a skill, staged, not in
+    force. Give finding, or skill, section and body. A refusal names the check that failed."""
     state = state_of(ctx)
     if finding is not None:
         record = await anyio.to_thread.run_sync(propose_from_finding, state, finding)
@@ -157,9 +157,8 @@ async def try_patch(
     more: Annotated[bool, Field(description="After 'promising': go on, or once more.")] = False,
     wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S, description="Wait for the next pair.")] = 0,
 ) -> Annotated[CallToolResult, TrialAnswer]:
-    """Use on a staged policy patch: starts a paired trial with and without it (same seeds, same number of episodes) in
-    a process of its own and answers at once; call it again to see pair by pair how it stands, until it has a verdict.
-    A trial that was interrupted goes on behind its last pair."""
+    """Use on a staged policy patch: starts a paired trial with and without it (same seeds, same number of episodes) and
+    answers at once; call it again until it has a verdict. An interrupted trial goes on behind its last pair."""
     state = state_of(ctx)
     view = await anyio.to_thread.run_sync(try_or_look, state, patch_id, plan, more)
     known, began = len(view.pairs), time.monotonic()
@@ -257,11 +256,11 @@ async def review_patch(
     ctx: EvoContext,
     shown: Annotated[Shown, Resolve(show)],
     decided: Annotated[ElicitationResult[Decision], Resolve(ask)],
-    patch_id: Annotated[str | None, Field(description="Left out: the one that waits longest.")] = None,
+    patch_id: Annotated[str | None, Field(description="Default: the one that waits longest.")] = None,
 ) -> Annotated[CallToolResult, ReviewAnswer]:
     """Use when a trial said better (or a patch is prose): shows the person diff, finding and verdict and lets them
-    decide. Where the client cannot ask its user, the answer holds the command that the person runs; call it again after
-    they did. No argument approves."""
+    decide. If the client cannot ask, the answer holds the command that the person runs; call it again afterwards. No
+    argument approves."""
     state = state_of(ctx)
     decision = decided.data if isinstance(decided, AcceptedElicitation) else Decision(decision="later", reason="")
     record = await anyio.to_thread.run_sync(apply_decision, state, shown, decision)

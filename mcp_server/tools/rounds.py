@@ -77,10 +77,10 @@ class RoundsAnswer(Answer):
 
 async def round_status(
     ctx: EvoContext,
-    evolution: Annotated[str | None, Field(description="Or a campaign; left out: the latest evolution.")] = None,
+    evolution: Annotated[str | None, Field(description="Or a campaign; default: the latest evolution.")] = None,
 ) -> Annotated[CallToolResult, RoundsAnswer]:
-    """Use to see where everything stands: rounds with run, skill version, test success and patches, what waits for a
-    person, active runs, and the next step."""
+    """Use to see where everything stands: rounds with run, success and patches, what waits for a person, active runs,
+    the next step."""
     state = state_of(ctx)
     if evolution is not None and is_campaign(state, evolution):
         view = await anyio.to_thread.run_sync(view_of, state, evolution)
@@ -91,14 +91,14 @@ async def round_status(
 
 async def evolve(
     ctx: EvoContext,
-    request: Annotated[str | None, Field(description="As for start_training; needed to start.")] = None,
-    rounds: Annotated[int | None, Field(ge=1, le=100, description="Left out: by the request, else 2.")] = None,
+    request: Annotated[str | None, Field(description="As for start_training.")] = None,
+    rounds: Annotated[int | None, Field(ge=1, le=100, description="Default: by the request, else 2.")] = None,
     profile: Annotated[str | None, Field(description="'original': the plain base.")] = None,
-    plan: Annotated[Literal["quick", "default"] | None, Field(description="Of trials; left out: by policy.")] = None,
+    plan: Annotated[Literal["quick", "default"] | None, Field(description="Of trials; default: by policy.")] = None,
     resume: Annotated[str | None, Field(description="Evolution to take up again.")] = None,
 ) -> Annotated[CallToolResult, RoundsAnswer]:
-    """Use to improve the training skills in rounds: train, analyse, propose a patch, try it, stop where a person has to
-    approve. Answers at once; follow it with round_status. After the person decided, call it again with resume."""
+    """Use to improve the training skills in rounds: train, analyse, propose a patch, try it, stop where a person must
+    approve. Answers at once; follow it with round_status. Once the person decided, call it with resume."""
     from optimizer.round_types import RoundError
 
     state = state_of(ctx)

@@ -32,8 +32,8 @@ async def load_skill(
     skill: Annotated[str, Field(description="rllm-train (to train), traj-loop (to improve skills), …")],
     args: Annotated[str | None, Field(max_length=2000, description="The user's words.")] = None,
 ) -> Annotated[CallToolResult, SkillAnswer]:
-    """Use before each phase of training (rllm-…) or improving (traj-…, meta-…): answers with the skill to work by and
-    records that the calls from here on belong to it. Start with rllm-train."""
+    """Use before each phase of training (rllm-…) or improving (traj-…, meta-…): answers with the skill to work by;
+    calls from here on are recorded under it. Start with rllm-train."""
 
     def read(state: ServerState) -> tuple[str, SkillAnswer]:
         bank = state.home().bank
@@ -157,9 +157,8 @@ async def compile_skills(
     target: Annotated[str, Field(description="A skill, a group or all.")] = "all",
     dry_run: Annotated[bool, Field(description="Check only.")] = False,
 ) -> Annotated[CallToolResult, CompileAnswer]:
-    """Use when skill_status says stale, or after skill files were edited by hand: builds what agents and start_training
-    read from base and active patches. Problems come with file and line, and then nothing is written. Promoting a patch
-    compiles by itself."""
+    """Use when skill_status says stale or skill files were edited by hand: builds what agents and start_training
+    read. Problems come with file and line, and nothing is written. Promoting a patch compiles by itself."""
 
     def run(state: ServerState) -> "CompileReport":
         return state.home().bank.compile(target, dry_run=dry_run)

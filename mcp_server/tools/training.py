@@ -18,7 +18,7 @@ from mcp_server.state import ServerState
 from mcp_server.tooling import ToolSpec
 from trainer.runs.errors import RunError
 
-RunId = Annotated[str | None, Field(description="Id or its beginning; left out: the latest run.")]
+RunId = Annotated[str | None, Field(description="Id or its beginning; default: the latest.")]
 
 EvoContext = Context[ServerState, Any]
 
@@ -60,33 +60,29 @@ class StartAnswer(Answer):
 
 async def start_training(
     ctx: EvoContext,
-    request: Annotated[
-        str, Field(description="English or Chinese: 'tiny on 64 mixed problems, reward >= 0.9'. Needed without resume.")
-    ] = "",
+    request: Annotated[str, Field(description="English or Chinese: 'tiny on 64 mixed problems, reward >= 0.9'.")] = "",
     overrides: Annotated[
         dict[str, Any] | None,
-        Field(description="Fields to fix, e.g. {'seed': 2}; what a skill should choose is left out."),
+        Field(description="Fields to fix: {'seed': 2}. Not what a skill should choose."),
     ] = None,
-    profile: Annotated[str | None, Field(description="'original': a plain base to compare with.")] = None,
+    profile: Annotated[str | None, Field(description="'original': a plain base.")] = None,
     key: Annotated[
         str | None,
-        Field(max_length=200, description="Your own text; one key starts one run."),
+        Field(max_length=200, description="Yours; one key starts one run."),
     ] = None,
-    confirmed: Annotated[bool, Field(description="The user agreed to the plan (approve mode).")] = False,
-    resume: Annotated[
-        str | None, Field(description="A run that was stopped, killed or lost goes on from its newest checkpoint: id.")
-    ] = None,
+    confirmed: Annotated[bool, Field(description="The user agreed to the plan.")] = False,
+    resume: Annotated[str | None, Field(description="Run that ended early; goes on from its last checkpoint.")] = None,
     campaign: Annotated[
         dict[str, Any] | None,
         Field(
-            description="Go on by itself: analyse, change one setting, train again. {'max_runs': 5, 'target': 0.9}, "
-            "max_episodes, max_minutes, ask (a person approves each run in a terminal); {'resume': id}."
+            description="Train, analyse, change a setting, train again: {'max_runs': 5, 'target': 0.9}, max_episodes, "
+            "max_minutes, ask (a person approves each run); or {'resume': id}."
         ),
     ] = None,
 ) -> Annotated[CallToolResult, StartAnswer]:
-    """Use to train or fine-tune a small tool-using agent. Answers at once with run_id; the run outlives client and
-    server; follow it with monitor_run. What the request does not name comes from the skill rllm-config, with its origin
-    in the answer. In approve mode ('ask me first') the answer is a plan, until called again with confirmed."""
+    """Use to train a small tool-using agent. Answers at once with run_id; follow it with monitor_run; the run outlives
+    client and server. What the request does not name comes from skill rllm-config, with its origin. In
+    approve mode ('ask me first') it answers with a plan, until called again with confirmed."""
     state = state_of(ctx)
     wanted = StartRequest(request, overrides or {}, profile, key, confirmed, session_of_call(ctx), resume)
     if campaign is not None and resume is not None:
@@ -162,8 +158,8 @@ class StopAnswer(Answer):
 
 
 async def stop_run(ctx: EvoContext, run_id: RunId = None) -> Annotated[CallToolResult, StopAnswer]:
-    """Use to end a run that the user wants to end. It finishes its step, keeps model and numbers and becomes `stopped`;
-    one that does not react is ended after half a minute. Name the run where there are several."""
+    """Use to end a run that the user wants to end. It finishes its step and keeps model and numbers. Name the run where
+    there are several."""
     from mcp_server.starting import stop_in_background
 
     document = await anyio.to_thread.run_sync(stop_in_background, state_of(ctx), run_id)
@@ -213,11 +209,10 @@ RunStateName = Literal["queued", "starting", "running", "finished", "failed", "s
 async def list_runs(
     ctx: EvoContext,
     limit: Annotated[int, Field(ge=1, le=100)] = 20,
-    state: Annotated[RunStateName | None, Field(description="Only these.")] = None,
+    state: RunStateName | None = None,
     cursor: Annotated[str | None, Field(description="From the answer before.")] = None,
 ) -> Annotated[CallToolResult, RunsAnswer]:
-    """Use to see which runs there are, the newest first, with state and success on held-out test problems, and to find
-    a run id."""
+    """Use to see which runs there are, the newest first, with state and success on held-out problems."""
     from trainer.runs.registry import list_runs as read_runs
     from trainer.runs.workspace import Workspace
 

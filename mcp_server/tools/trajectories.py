@@ -61,7 +61,7 @@ async def segment_trajectories(
     limit: Annotated[int, Field(ge=1, le=100)] = 20,
 ) -> Annotated[CallToolResult, SegmentsAnswer]:
     """Use after training sessions, before analyze_trajectories: cuts recorded tool calls into segments by the skill in
-    force, with layer and outcome. Without session: all of them. May be called again at any time."""
+    force, with layer and outcome. Default: all sessions."""
     found = await anyio.to_thread.run_sync(segment, state_of(ctx), session)
     segments = [one for each in found for one in each.segments]
     data = SegmentsAnswer(
@@ -135,8 +135,7 @@ async def analyze_trajectories(
     limit: Annotated[int, Field(ge=1, le=50)] = 10,
 ) -> Annotated[CallToolResult, TrajectoryAnswer]:
     """Use after segment_trajectories to find what in a layer's skills held the agent back: failing and repeated calls,
-    what the session's runs show; each finding with its evidence. Without session: the newest that worked by the layer's
-    skills."""
+    what the session's runs show; each finding with its evidence. Default: the newest session that used them."""
     found = await anyio.to_thread.run_sync(analyse_layer, state_of(ctx), session, layer)
     views = [finding_view(one) for one in found.report.findings]
     movable = next((one for one in views if one.lever is not None and one.blocked is None), None)

@@ -20,6 +20,12 @@ READ_ONLY = {"monitor_run", "list_runs", "compare_runs", "load_skill", "skill_st
 DESTRUCTIVE = {"stop_run"}
 IDEMPOTENT = READ_ONLY | {"stop_run", "analyze_run", "segment_trajectories", "analyze_trajectories", "compile_skills"}
 OPEN_WORLD = {"start_training", "evolve", "evaluate_model", "try_model"}
+MAX_LIST_BYTES = 20 * 1024
+"""Of tools/list with every tool."""
+
+MEAN_TOOL_BYTES = 880
+"""What a tool may cost on average: a list of 23 tools then stays within the limit."""
+
 TOOLS = READ_ONLY | IDEMPOTENT | OPEN_WORLD | {"propose_patch", "try_patch", "review_patch"}
 
 
@@ -45,7 +51,9 @@ async def test_descriptions_schemas_and_sizes(root: Path) -> None:
         instructions = caller.client.instructions
     assert instructions == INSTRUCTIONS
     assert len(INSTRUCTIONS.encode()) <= MAX_INSTRUCTIONS_BYTES
-    assert len(json.dumps(listed, separators=(",", ":"), ensure_ascii=False).encode()) <= 20 * 1024
+    size = len(json.dumps(listed, separators=(",", ":"), ensure_ascii=False).encode())
+    assert size <= MAX_LIST_BYTES
+    assert size <= MEAN_TOOL_BYTES * len(listed["tools"])
     for tool in listed["tools"]:
         assert tool["description"].startswith("Use ")
         assert "\n" not in tool["description"]
