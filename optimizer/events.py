@@ -56,6 +56,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     outcome: str = Outcome.UNKNOWN
     reason: str | None = None
     """The evidence for a failure, shortened."""
+    evidence: str | None = None
+    """What kind of evidence a failure has: structured | masked | reported (`optimizer.outcome.Evidence`)."""
     duration_s: float | None = None
     source: str = "server"
     """hook | server | transcript | evolve | import."""
@@ -65,6 +67,10 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Text of a prompt."""
     run_id: str | None = None
     """Run that this event launched or looked at, linked when it was recorded."""
+    agent_type: str | None = None
+    """Type of a sub-agent; a harness fork has none."""
+    time_text: str | None = None
+    """The time as its source wrote it, where it was text."""
     line: int = -1
 
     @property

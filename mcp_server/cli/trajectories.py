@@ -47,7 +47,7 @@ def segment_command(
                 "session": one.session,
                 "events": one.events,
                 "bad_lines": one.bad_lines,
-                "segments": [{**each.model_dump(mode="json"), "outcome": each.outcome} for each in one.segments],
+                "segments": [each.document() for each in one.segments],
             }
             for one in found
         ]

@@ -11,7 +11,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+import msgspec
 
 from optimizer.events import Event, EventKind
 from optimizer.layers import Layer, layer_of_group
@@ -41,13 +41,11 @@ def skill_of(event: Event) -> str | None:
     return name if isinstance(name, str) and name else None
 
 
-class SegmenterState(BaseModel):
+class SegmenterState(msgspec.Struct):
     """What the fold remembers: everything so far, open segments included."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    segments: list[Segment] = Field(default_factory=list)
-    open_by_agent: dict[str, int] = Field(default_factory=dict)
+    segments: list[Segment] = msgspec.field(default_factory=list)
+    open_by_agent: dict[str, int] = msgspec.field(default_factory=dict)
     """Agent → index of its open segment."""
 
 

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 import msgspec
-from pydantic import ValidationError
 
 from optimizer.layers import Layer, check_read
 from optimizer.segment.segmenter import GroupOf, Segmenter, SegmenterState
@@ -16,7 +15,7 @@ from optimizer.segment.types import Segment
 from optimizer.store import Position, TrajectoryStore
 from skill_bank.files import lock_of, read_json, read_json_lines, write_bytes_atomic, write_json_atomic
 
-_STATE_VERSION = 1
+_STATE_VERSION = 2
 
 
 class SegmentStore:
@@ -47,7 +46,7 @@ class SegmentStore:
                 {
                     "version": _STATE_VERSION,
                     "position": asdict(batch.position),
-                    "state": segmenter.state.model_dump(mode="json"),
+                    "state": msgspec.to_builtins(segmenter.state),
                 },
             )
         return segmenter.state.segments
@@ -63,7 +62,7 @@ class SegmentStore:
         folder = self.root / Layer(layer)
         found: list[Segment] = []
         for path in sorted(folder.glob("*.jsonl")) if folder.is_dir() else []:
-            found += [Segment.model_validate(row) for _, row in read_json_lines(path).rows]
+            found += [msgspec.convert(row, Segment) for _, row in read_json_lines(path).rows]
         return found
 
     def _load(self, path: Path) -> tuple[Position | None, SegmenterState]:
@@ -72,8 +71,8 @@ class SegmentStore:
             document = read_json(path)
             if document["version"] != _STATE_VERSION:
                 return None, SegmenterState()
-            return Position(**document["position"]), SegmenterState.model_validate(document["state"])
-        except (FileNotFoundError, KeyError, TypeError, ValueError, ValidationError):
+            return Position(**document["position"]), msgspec.convert(document["state"], SegmenterState)
+        except (FileNotFoundError, KeyError, TypeError, ValueError):
             return None, SegmenterState()
 
     def _write_segments(self, session: str, segments: list[Segment]) -> None:
@@ -82,7 +81,7 @@ class SegmentStore:
             path = self.root / layer / f"{session}.jsonl"
             if mine:
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                lines = [msgspec.json.encode(one.model_dump(mode="json")) for one in mine]
+                lines = [msgspec.json.encode(one.document()) for one in mine]
                 write_bytes_atomic(path, b"\n".join(lines) + b"\n", mode=0o600)
             else:
                 path.unlink(missing_ok=True)

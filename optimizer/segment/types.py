@@ -1,8 +1,13 @@
-"""Values of segmentation: a segment, its spans, and what a segmenter remembers between two runs."""
+"""Values of segmentation: a segment, its spans, and the lines that its judgements rest on.
+
+All counts of one segment are exclusive: a call belongs to exactly one segment. What an orchestrator's whole tree did is
+`tree_tool_calls`.
+"""
 
 from enum import StrEnum
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+import msgspec
 
 from optimizer.ids import content_id
 
@@ -13,25 +18,67 @@ class SegmentKind(StrEnum):
     SKILL = "skill"
     """A skill was in force."""
     FREE = "free"
-    """None was: the calls of one turn."""
+    """None was: calls of one turn that work on the same files."""
 
 
-class Span(BaseModel):
-    """An unbroken run of calls inside a segment: it ends at a turn end."""
+class IntentKind(StrEnum):
+    """What a call was for, as its own input shows."""
 
-    model_config = ConfigDict(extra="forbid")
+    TEST = "test"
+    """A test runner ran."""
+    EDIT = "edit"
+    """A file was changed."""
+    CONFIG = "config"
+    """A configuration was written."""
+    LAUNCH = "launch"
+    """A training or a long process was started."""
+    MONITOR = "monitor"
+    """Something that goes on was looked at again, or a timer was set for it."""
+    LOG = "log"
+    """A log was read."""
+
+
+class LineEvidence(msgspec.Struct, frozen=True):
+    """A line of the session's raw file and what in it tells."""
+
+    line: int
+    text: str
+    """Shortened."""
+
+
+class Intent(msgspec.Struct, kw_only=True):
+    """An intent that calls of the segment had."""
+
+    kind: str
+    line: int
+    """The first call that shows it."""
+    text: str
+    """What in its input shows it, shortened."""
+    calls: int = 0
+    """How many calls show it."""
+
+
+class FileGuess(msgspec.Struct, frozen=True):
+    """A file that a shell command seems to have written. A guess: commands are not interpreted."""
+
+    path: str
+    line: int
+    how: str
+    """The redirection or command it was read off: `>`, `>>`, `tee`, `sed -i`, `cp`, `mv`."""
+
+
+class Span(msgspec.Struct, kw_only=True):
+    """An unbroken run of the segment's calls: no other call of its agent and no turn end lies within."""
 
     first_line: int
     last_line: int
     tool_calls: int = 0
     ended_by: str | None = None
-    """turn_end | skill | user_prompt | session_end; None: still open."""
+    """turn_end | skill | user_prompt | session_end | files (the next call was about other files); None: still open."""
 
 
-class Segment(BaseModel):
+class Segment(msgspec.Struct, kw_only=True):
     """Calls that belong together. Lines are those of the session's raw file."""
-
-    model_config = ConfigDict(extra="forbid")
 
     id: str
     kind: SegmentKind
@@ -43,23 +90,43 @@ class Segment(BaseModel):
     first_line: int
     last_line: int
     tool_calls: int = 0
-    tools: dict[str, int] = Field(default_factory=dict)
-    failed: list[int] = Field(default_factory=list)
+    """Calls of the whole segment, over all its spans."""
+    span_tool_calls: int = 0
+    """Calls up to the first turn end, next skill call or the end: what a count without continuation gives."""
+    tree_tool_calls: int = 0
+    """Calls of the segment and of all segments below it in the tree."""
+    parent: str | None = None
+    """Segment of the orchestrator that declares this skill and was open when it was called."""
+    children: list[str] = msgspec.field(default_factory=list)
+    """Segments whose parent this is, in order."""
+    tools: dict[str, int] = msgspec.field(default_factory=dict)
+    failed: list[int] = msgspec.field(default_factory=list)
     """Lines of calls that failed."""
+    failures: list[LineEvidence] = msgspec.field(default_factory=list)
+    """The same with the evidence: structured failures, masked and reported ones."""
+    masked: list[LineEvidence] = msgspec.field(default_factory=list)
+    """Those of `failures` whose exit status was hidden or that only the program's output tells."""
     unknown: int = 0
     """Calls whose outcome nothing tells."""
-    runs: list[str] = Field(default_factory=list)
+    runs: list[str] = msgspec.field(default_factory=list)
     """Training runs that its events launched or looked at."""
-    files: list[str] = Field(default_factory=list)
+    launched: list[str] = msgspec.field(default_factory=list)
+    """Those of `runs` that a call of this segment launched."""
+    files: list[str] = msgspec.field(default_factory=list)
     """Files that its calls read or changed, from tool inputs only."""
-    spans: list[Span] = Field(default_factory=list)
+    written: list[str] = msgspec.field(default_factory=list)
+    """Those of `files` that its calls changed."""
+    file_guesses: list[FileGuess] = msgspec.field(default_factory=list)
+    """Files that its shell commands seem to have written; never among `files`."""
+    intents: list[Intent] = msgspec.field(default_factory=list)
+    spans: list[Span] = msgspec.field(default_factory=list)
     started_at: float | None = None
     ended_at: float | None = None
     open: bool = True
     waiting: bool = False
     """Between spans: a timer may take the skill up again."""
     has_timer: bool = False
-    """A call set a timer or monitor, so the next turn may be the timer's and not a person's."""
+    """A timer or monitor is set, so the next turn may be the timer's and not a person's."""
 
     @property
     def outcome(self) -> str:
@@ -67,6 +134,12 @@ class Segment(BaseModel):
         if self.failed:
             return "failed"
         return "unknown" if self.unknown == self.tool_calls else "ok"
+
+    def document(self) -> dict[str, Any]:
+        """The segment with its outcome, ready for JSON."""
+        document: dict[str, Any] = msgspec.to_builtins(self)
+        document["outcome"] = self.outcome
+        return document
 
 
 def segment_id(session: str, first_line: int, kind: SegmentKind) -> str:
