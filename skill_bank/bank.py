@@ -14,7 +14,7 @@ from skill_bank.format import Reader
 from skill_bank.index import ID, BankIndex, parse_index
 from skill_bank.live import LiveBank, build_all, source_of, targets_of, unknown_skill
 from skill_bank.manifest import edit_status, render_manifest, render_patch
-from skill_bank.markdown import parse_patch
+from skill_bank.patchfile import parse_patch
 from skill_bank.policy import CompiledPolicy, ResolvedPolicy
 from skill_bank.swap import replace_folder
 from skill_bank.types import (

@@ -11,10 +11,22 @@ from dataclasses import dataclass
 from skill_bank.assemble import Assembly
 from skill_bank.format import SCHEMA_FILE, Reader, read_skill
 from skill_bank.index import BankIndex, SkillEntry, parse_index
-from skill_bank.plan import Selection, check_cross_cycles, check_references, order, profiles_of, select
+from skill_bank.limits import check_patch_size, check_skill_size
+from skill_bank.measure import estimate_tokens
+from skill_bank.plan import (
+    Selection,
+    check_conflicts,
+    check_cross_cycles,
+    check_foreign,
+    check_own,
+    order,
+    profiles_of,
+    select,
+)
 from skill_bank.policy import Assignment, CompiledPolicy
+from skill_bank.prose import check_numbers
 from skill_bank.schema import check_policy
-from skill_bank.types import BankError, BuiltSkill, Patch, Problem, SkillSource
+from skill_bank.types import BankError, Base, BuiltSkill, Patch, Problem, Section, SkillSource
 
 
 @dataclass(frozen=True)
@@ -55,12 +67,48 @@ def closure(bank: LoadedBank, skills: Iterable[str]) -> list[str]:
     stack = list(skills)
     while stack:
         name = stack.pop()
-        if name in seen or name not in bank.sources:
+        source = bank.sources.get(name)
+        if name in seen or source is None:
             continue
         seen.add(name)
-        for patch in bank.sources[name].patches.values():
-            stack.extend(need.rpartition(":")[0] for need in patch.depends_on if ":" in need)
+        for patch in source.foreign:
+            stack.extend(need.rpartition(":")[0] for need in source.patches[patch].depends_on if ":" in need)
     return sorted(seen)
+
+
+def _at_odds(bank: LoadedBank, involved: Iterable[str]) -> list[str]:
+    """Skills whose patches may conflict with the involved ones, in either direction."""
+    mine = frozenset(involved)
+    found: set[str] = set()
+    for name, source in bank.sources.items():
+        for patch in source.foreign:
+            named = {given.rpartition(":")[0] for given in source.patches[patch].conflicts_with if ":" in given}
+            if name in mine:
+                found |= named
+            elif named & mine:
+                found.add(name)
+    return sorted(one for one in found - mine if one in bank.sources)
+
+
+class BuildCache:
+    """What was built before: a skill whose sources, settings and patches in force are the same is not built again."""
+
+    def __init__(self) -> None:
+        self._built: dict[tuple[str, str | None], tuple[SkillSource, object, BuiltSkill, tuple[Problem, ...]]] = {}
+
+    def build(
+        self, source: SkillSource, entry: SkillEntry, index: BankIndex, selection: Selection, problems: list[Problem]
+    ) -> BuiltSkill:
+        """The skill; what is wrong with it goes to `problems`."""
+        slot = (source.name, selection.profile)
+        rest = (entry, selection, index.limits, index.warn, index.checks, index.verbatim)
+        known = self._built.get(slot)
+        if known is None or known[0] is not source or known[1] != rest:
+            mine: list[Problem] = []
+            known = (source, rest, _build(source, entry, index, selection, mine), tuple(mine))
+            self._built[slot] = known
+        problems.extend(known[3])
+        return known[2]
 
 
 def compile_skills(
@@ -69,12 +117,14 @@ def compile_skills(
     *,
     profile: str | None = None,
     candidates: Mapping[str, Sequence[str]] | None = None,
+    cache: BuildCache | None = None,
 ) -> dict[str, BuiltSkill]:
     """The skills, compiled. `candidates`: skill → patches that count as active here.
 
     Raises BankError with every problem of the skills and of those they depend on.
     """
     candidates = candidates or {}
+    cache = cache or BuildCache()
     problems: list[Problem] = list(bank.index_problems)
     for name in dict.fromkeys((*skills, *candidates)):
         if name not in bank.index.skills:
@@ -83,20 +133,25 @@ def compile_skills(
     involved = closure(bank, skills)
     for name in dict.fromkeys((*skills, *involved)):
         problems.extend(bank.problems.get(name, ()))
+    if profile is not None and not any(profile in one.manifest.profiles for one in bank.sources.values()):
+        names = ", ".join(profiles_of(source.manifest for source in bank.sources.values())) or "none"
+        problems.append(Problem("bank.yaml", 0, f"no skill has the profile '{profile}'", f"There are: {names}"))
     selections = {name: select(bank.sources[name], profile, candidates.get(name, ()), problems) for name in involved}
-    profiles = profiles_of(source.manifest for source in bank.sources.values())
-    if profile is not None and profile not in profiles:
-        problems.append(
-            Problem(
-                "bank.yaml", 0, f"no skill has the profile '{profile}'", f"There are: {', '.join(profiles) or 'none'}"
-            )
-        )
     check_cross_cycles(bank.sources, selections, problems)
+    others = _at_odds(bank, involved)
+    everywhere = selections | {name: select(bank.sources[name], profile, (), []) for name in others}
+    for name in (*involved, *others):
+        if bank.sources[name].foreign:
+            if name in selections:
+                check_foreign(
+                    bank.sources[name], selections[name], bank.index.skills, selections, bank.sources, problems
+                )
+            check_conflicts(bank.sources[name], everywhere, selections.keys(), problems)
     built: dict[str, BuiltSkill] = {}
+    wanted = frozenset(skills)
     for name in involved:
-        check_references(bank.sources[name], selections[name], bank.index.skills, selections, bank.sources, problems)
-        done = _build(bank.sources[name], bank.index.skills[name], bank.index, selections[name], problems)
-        if name in skills:
+        done = cache.build(bank.sources[name], bank.index.skills[name], bank.index, selections[name], problems)
+        if name in wanted:
             built[name] = done
     if problems:
         raise BankError(problems)
@@ -106,31 +161,22 @@ def compile_skills(
 def _build(
     source: SkillSource, entry: SkillEntry, index: BankIndex, selection: Selection, problems: list[Problem]
 ) -> BuiltSkill:
-    text = Assembly(source)
+    warnings: list[Problem] = []
+    base = source.base_of(selection.profile)
+    check_own(source, selection, problems)
+    text = Assembly(source, base, verbatim=index.verbatim)
     patches = order(source, selection, problems)
-    limit = index.limits.get("patch_lines")
+    _check_protected(base, entry, patches, problems)
     for patch in patches:
-        if patch.target_section in entry.protected:
-            problems.append(
-                Problem(patch.file, patch.line_of("target_section"), f"section '{patch.target_section}' is protected",
-                        "Target another section")
-            )  # fmt: skip
-        size = patch.text.prose.count("\n") + 1 + sum(len(block.assignments) for block in patch.text.blocks)
-        if limit is not None and size > limit:
-            problems.append(
-                Problem(patch.file, 0, f"the patch has {size} lines, settings.limits.patch_lines is {limit}",
-                        "Shorten it or split it")
-            )  # fmt: skip
-        text.apply(patch, problems)
-    policy = _policy(source, patches, selection.profile, problems)
+        change = text.apply(patch, problems)
+        check_patch_size(index, patch, change, problems, warnings)
+    policy = _policy(source, base, patches, selection.profile, problems)
     lines = text.lines(policy, problems)
-    most = index.limits.get("skill_lines")
-    if most is not None and len(lines) > most:
-        problems.append(
-            Problem(source.base.file, 0, f"{source.name} compiles to {len(lines)} lines, "
-                    f"settings.limits.skill_lines is {most}", "Shorten it or move detail into another skill")
-        )  # fmt: skip
-    files = {"SKILL.md": "".join(f"{line}\n" for line, _ in lines).encode("utf-8")}
+    content = "".join(f"{line}\n" for line, _ in lines)
+    tokens = estimate_tokens(content)
+    check_skill_size(index, source.name, base.file, len(lines), tokens, problems, warnings)
+    check_numbers(index.checks, text.texts(), policy, problems, warnings)
+    files = {"SKILL.md": content.encode("utf-8")}
     if policy is not None:
         files["policy.json"] = policy.to_bytes()
     return BuiltSkill(
@@ -142,17 +188,48 @@ def _build(
         tuple(patch.id for patch in patches),
         digest_of(files),
         tuple(origin for _, origin in lines),
+        tuple(sorted(set(warnings))),
+        tokens,
     )
 
 
+def _check_protected(base: Base, entry: SkillEntry, patches: list[Patch], problems: list[Problem]) -> None:
+    """No patch touches a protected section: neither its text nor a value that its policy sets."""
+    if not entry.protected:
+        return
+    sections = {section.name: section for section in base.sections}
+    keys: dict[str, str] = {}
+    for name in entry.protected:
+        if name not in sections:
+            problems.append(
+                Problem("bank.yaml", entry.line, f"{entry.name} protects the section '{name}', which {base.file} does "
+                        "not have", f"Sections are: {', '.join(sections) or 'none'}")
+            )  # fmt: skip
+            continue
+        keys.update((one.key, name) for block in sections[name].text.blocks for one in block.assignments)
+    for patch in patches:
+        if patch.target_section in entry.protected:
+            problems.append(
+                Problem(patch.file, patch.line_of("target_section"), f"section '{patch.target_section}' is protected",
+                        "Target another section")
+            )  # fmt: skip
+        for block in patch.text.blocks:
+            for one in block.assignments:
+                if one.key in keys:
+                    problems.append(
+                        Problem(patch.file, one.origin.line, f"{one.key} is set by the protected section "
+                                f"'{keys[one.key]}'", "Leave it as it is")
+                    )  # fmt: skip
+
+
 def _policy(
-    source: SkillSource, patches: list[Patch], profile: str | None, problems: list[Problem]
+    source: SkillSource, base: Base, patches: list[Patch], profile: str | None, problems: list[Problem]
 ) -> CompiledPolicy | None:
     """Policy blocks in order of merging. A block stays in force when the prose around it is replaced."""
     assignments: list[Assignment] = []
-    for section in source.base.sections:
-        for block in section.text.blocks:
-            assignments.extend(block.assignments)
+    blocks = [block for part in base.parts for block in (part.text if isinstance(part, Section) else part).blocks]
+    for block in sorted(blocks, key=lambda one: one.order):  # stable: the base's own first, in the order of the file
+        assignments.extend(block.assignments)
     for patch in patches:
         for block in patch.text.blocks:
             assignments.extend(block.assignments)

@@ -4,13 +4,15 @@ Reading is strict: what cannot be understood is a `Problem` with file, line and 
 file that can be seen at once are reported at once. The single formats are `skill_bank.index` and `skill_bank.markdown`.
 """
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from skill_bank.index import SkillEntry, parse_manifest
-from skill_bank.markdown import parse_base, parse_patch
+from skill_bank.markdown import parse_base
+from skill_bank.patchfile import parse_patch
 from skill_bank.schema import Schema, SchemaProblem, parse_schema
-from skill_bank.types import Patch, Problem, SkillSource
+from skill_bank.types import Base, Manifest, Patch, Problem, SkillSource
 
 SCHEMA_FILE = "policy_schema.yaml"
 
@@ -41,72 +43,115 @@ class Reader:
     def text(self, path: str, problems: list[Problem]) -> str | None:
         """Content as text; what is wrong with it goes to `problems`."""
         data = self.read(path)
-        if data is None:
-            return None
-        try:
-            text = data.decode("utf-8")
-        except UnicodeDecodeError as error:
-            line = data[: error.start].count(b"\n") + 1
-            problems.append(Problem(path, line, "not UTF-8", "Save the file as UTF-8"))
-            return None
-        if "\r" in text or text.startswith("\ufeff"):
-            line = text[: text.find("\r")].count("\n") + 1 if "\r" in text else 1
-            problems.append(
-                Problem(path, line, "a carriage return or byte order mark", "Save with LF line ends, without a mark")
-            )
-            return None
-        return text
+        return None if data is None else as_text(data, path, problems)
+
+
+def as_text(data: bytes, path: str, problems: list[Problem]) -> str | None:
+    """UTF-8 with LF line ends; anything else goes to `problems`."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        problems.append(Problem(path, line, "not UTF-8", "Save the file as UTF-8"))
+        return None
+    if "\r" in text or text.startswith("\ufeff"):
+        line = text[: text.find("\r")].count("\n") + 1 if "\r" in text else 1
+        problems.append(
+            Problem(path, line, "a carriage return or byte order mark", "Save with LF line ends, without a mark")
+        )
+        return None
+    return text
 
 
 def read_skill(reader: Reader, entry: SkillEntry, problems: list[Problem]) -> SkillSource | None:
     """Everything of one skill on disk; None where its base or manifest cannot be used."""
     folder = f"{entry.group}/{entry.name}"
-    before = len(problems)
-    text = reader.text(f"{folder}/manifest.yaml", problems)
-    if text is None:
-        if len(problems) == before:
-            problems.append(
-                Problem(
-                    f"{folder}/manifest.yaml",
-                    0,
-                    "the skill has no manifest",
-                    "Write one: `base: base.md`, `active: []`",
-                )
-            )
-        manifest = None
-    else:
-        manifest, found = parse_manifest(text, f"{folder}/manifest.yaml")
-        problems.extend(found)
-    base_file = f"{folder}/{manifest.base if manifest is not None else 'base.md'}"
-    before = len(problems)
-    text = reader.text(base_file, problems)
-    base = None
-    if text is not None:
-        base, more = parse_base(text, base_file, entry.name)
-        problems.extend(more)
-    elif len(problems) == before:
-        problems.append(Problem(base_file, 0, "the base of the skill is missing", "Restore it or drop the skill"))
+    files = _Files(reader, folder, problems)
+    manifest = _read_manifest(files, folder, problems)
+    name = manifest.base if manifest is not None else "base.md"
+    base = _read_base(files, name, entry.name, problems)
+    own = {one.base for one in manifest.profiles.values() if one.base is not None} if manifest is not None else set()
+    bases = {one: read for one in sorted(own) if (read := _read_base(files, one, entry.name, problems)) is not None}
     patches: dict[str, Patch] = {}
     broken: list[str] = []
+    foreign: list[str] = []
     for path in reader.patches(f"{folder}/patches"):
-        text = reader.text(path, problems)
+        text = files.text(path)
         patch, more = parse_patch(text, path, entry.name) if text is not None else (None, ())
         problems.extend(more)
-        if patch is not None:
-            patches[patch.id] = patch
-        else:
+        if patch is None:
             broken.append(PurePosixPath(path).stem)
+            continue
+        patches[patch.id] = patch
+        if any(":" in one for one in (*patch.depends_on, *patch.conflicts_with)):
+            foreign.append(patch.id)
     before = len(problems)
-    schema = _read_schema(reader, f"{folder}/{SCHEMA_FILE}", problems)
+    schema = _read_schema(files, f"{folder}/{SCHEMA_FILE}", problems)
     if len(problems) > before:
         broken.append(SCHEMA_FILE)
     if base is None or manifest is None:
         return None
-    return SkillSource(entry.group, entry.name, base, manifest, patches, schema, frozenset(broken))
+    return SkillSource(
+        entry.group,
+        entry.name,
+        base,
+        manifest,
+        patches,
+        schema,
+        frozenset(broken),
+        bases,
+        files.hashes,
+        tuple(foreign),
+    )
 
 
-def _read_schema(reader: Reader, path: str, problems: list[Problem]) -> Schema | None:
-    text = reader.text(path, problems)
+class _Files:
+    """The files of one skill, with the hash of each that was read."""
+
+    def __init__(self, reader: Reader, folder: str, problems: list[Problem]) -> None:
+        self._reader = reader
+        self.folder = folder
+        self._problems = problems
+        self.hashes: dict[str, str] = {}
+
+    def text(self, path: str) -> str | None:
+        """Content as text; what is wrong with it goes to the problems."""
+        data = self._reader.read(path)
+        if data is None:
+            return None
+        self.hashes[path] = hashlib.sha256(data).hexdigest()
+        return as_text(data, path, self._problems)
+
+
+def _read_manifest(files: _Files, folder: str, problems: list[Problem]) -> Manifest | None:
+    path = f"{folder}/manifest.yaml"
+    before = len(problems)
+    text = files.text(path)
+    if text is None:
+        if len(problems) == before:
+            fix = "Write one: `base: base.md`, `active: []`"
+            problems.append(Problem(path, 0, "the skill has no manifest", fix))
+        return None
+    manifest, found = parse_manifest(text, path)
+    problems.extend(found)
+    return manifest
+
+
+def _read_base(files: _Files, name: str, skill: str, problems: list[Problem]) -> Base | None:
+    path = f"{files.folder}/{name}"
+    before = len(problems)
+    text = files.text(path)
+    if text is None:
+        if len(problems) == before:
+            problems.append(Problem(path, 0, "the base of the skill is missing", "Restore it or drop the skill"))
+        return None
+    base, found = parse_base(text, path, skill)
+    problems.extend(found)
+    return base
+
+
+def _read_schema(files: _Files, path: str, problems: list[Problem]) -> Schema | None:
+    text = files.text(path)
     if text is None:
         return None
     try:

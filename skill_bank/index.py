@@ -15,6 +15,16 @@ ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
 """Ids of patches and names of profiles."""
 
 
+LIMITS = ("skill_lines", "skill_tokens", "patch_lines", "patch_tokens")
+"""Lines and tokens of a compiled SKILL.md, and those that one patch changes."""
+DEFAULT_WARN = {"skill_lines": 500, "skill_tokens": 5000}
+"""What the Agent Skills specification recommends (https://agentskills.io/specification, progressive disclosure)."""
+CHECKS = {"contradictions": "warn", "policy_numbers": "error"}
+"""Checks of numbers in prose and what they do by default (`skill_bank.prose`)."""
+SETTINGS = ("compiled_dir", "output_base", "layout", "limits", "warn", "checks")
+_SEVERITIES = ("error", "warn", "off")
+
+
 @dataclass(frozen=True)
 class SkillEntry:
     """A skill as `bank.yaml` declares it."""
@@ -39,7 +49,16 @@ class BankIndex:
     skills: Mapping[str, SkillEntry]
     settings: Mapping[str, Any] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
-    """`settings.limits`: skill_lines, patch_lines."""
+    """`settings.limits`: what is refused beyond, by the names in `LIMITS`."""
+    warn: Mapping[str, int] = field(default_factory=dict)
+    """`settings.warn`: what is warned about beyond, by the same names."""
+    checks: Mapping[str, str] = field(default_factory=dict)
+    """`settings.checks`: error, warn or off for each name in `CHECKS`."""
+
+    @property
+    def verbatim(self) -> bool:
+        """`settings.layout: verbatim` (imported banks): blank lines of the base are kept as they stand."""
+        return bool(self.settings.get("layout") == "verbatim")
 
 
 def unknown_fields(problems: list[Problem], file: str, node: Node, known: tuple[str, ...], what: str) -> None:
@@ -83,6 +102,8 @@ def parse_index(text: str, file: str = "bank.yaml") -> tuple[BankIndex, list[Pro
     except YamlProblem as problem:
         return BankIndex("", {}, {}), [Problem(file, problem.line, problem.message, "Correct the YAML")]
     top = _mapping(problems, file, root, "bank.yaml")
+    if top:
+        unknown_fields(problems, file, root, ("version", "groups", "settings"), "bank.yaml")
     version = str(top["version"].plain) if "version" in top else ""
     groups: dict[str, str] = {}
     skills: dict[str, SkillEntry] = {}
@@ -91,6 +112,8 @@ def parse_index(text: str, file: str = "bank.yaml") -> tuple[BankIndex, list[Pro
             problems.append(Problem(file, node.key_line, f"'{group}' is not a group name", "Use a-z, 0-9 and hyphens"))
             continue
         fields = _mapping(problems, file, node, f"group {group}")
+        if fields:
+            unknown_fields(problems, file, node, ("description", "skills"), f"group {group}")
         groups[group] = str(fields["description"].plain) if "description" in fields else ""
         for name, entry in _mapping(problems, file, fields.get("skills"), f"skills of {group}").items():
             if NAME.match(name) is None or len(name) > 64:
@@ -104,6 +127,9 @@ def parse_index(text: str, file: str = "bank.yaml") -> tuple[BankIndex, list[Pro
                 )
                 continue
             given = _mapping(problems, file, entry, f"skill {name}")
+            if given:
+                known = ("output", "description", "children", "protected")
+                unknown_fields(problems, file, entry, known, f"skill {name}")
             children = texts_of(problems, file, given.get("children"), f"children of {name}")
             protected = texts_of(problems, file, given.get("protected"), f"protected sections of {name}")
             output = str(given["output"].plain) if "output" in given else None
@@ -115,15 +141,23 @@ def parse_index(text: str, file: str = "bank.yaml") -> tuple[BankIndex, list[Pro
                 tuple(one for one, _ in children),
                 tuple(one for one, _ in protected),
             )
-    settings = top["settings"].plain if "settings" in top and isinstance(top["settings"].value, dict) else {}
-    limits: dict[str, int] = {}
-    for key, value in (settings.get("limits") or {}).items():
-        if type(value) is not int or value < 1:
+    settings = _mapping(problems, file, top.get("settings"), "settings")
+    if settings:
+        unknown_fields(problems, file, top["settings"], SETTINGS, "settings")
+    limits = _numbers(problems, file, settings.get("limits"), "settings.limits")
+    warn = {**DEFAULT_WARN, **_numbers(problems, file, settings.get("warn"), "settings.warn")}
+    checks = dict(CHECKS)
+    for key, node in _mapping(problems, file, settings.get("checks"), "settings.checks").items():
+        if key not in CHECKS or node.value not in _SEVERITIES:
             problems.append(
-                Problem(file, top["settings"].line, f"settings.limits.{key} is {value!r}", "Write a positive integer")
-            )
+                Problem(file, node.key_line, f"settings.checks.{key} is {node.plain!r}",
+                        f"Known are {', '.join(CHECKS)}, each {', '.join(_SEVERITIES)}")
+            )  # fmt: skip
         else:
-            limits[key] = value
+            checks[key] = str(node.value)
+    if "layout" in settings and settings["layout"].value not in ("plain", "verbatim"):
+        layout = f"settings.layout is {settings['layout'].plain!r}"
+        problems.append(Problem(file, settings["layout"].line, layout, "Allowed are plain, verbatim"))
     for parent in skills.values():
         for child in parent.children:
             if child not in skills:
@@ -131,7 +165,20 @@ def parse_index(text: str, file: str = "bank.yaml") -> tuple[BankIndex, list[Pro
                     Problem(file, parent.line, f"skill {parent.name} declares the child '{child}', which is not here",
                             "Add the child to a group or drop it")
                 )  # fmt: skip
-    return BankIndex(version, groups, skills, settings, limits), problems
+    plain = {key: node.plain for key, node in settings.items()}
+    return BankIndex(version, groups, skills, plain, limits, warn, checks), problems
+
+
+def _numbers(problems: list[Problem], file: str, node: Node | None, what: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for key, one in _mapping(problems, file, node, what).items():
+        if key not in LIMITS:
+            problems.append(Problem(file, one.key_line, f"there is no {what}.{key}", f"Known are {', '.join(LIMITS)}"))
+        elif type(one.value) is not int or one.value < 1:
+            problems.append(Problem(file, one.line, f"{what}.{key} is {one.plain!r}", "Write a positive integer"))
+        else:
+            found[key] = one.value
+    return found
 
 
 def parse_manifest(text: str, file: str) -> tuple[Manifest, list[Problem]]:
@@ -144,11 +191,8 @@ def parse_manifest(text: str, file: str) -> tuple[Manifest, list[Problem]]:
         return empty, [Problem(file, problem.line, problem.message, "Correct the YAML")]
     top = _mapping(problems, file, root, "the manifest")
     if top:
-        unknown_fields(problems, file, root, ("base", "active", "disabled", "profiles"), "a manifest")
-    base = top["base"].plain if "base" in top else "base.md"
-    if not isinstance(base, str) or PurePosixPath(base).name != base or not base.endswith(".md"):
-        problems.append(Problem(file, top["base"].line, f"base is {base!r}", "Name a .md file of this folder"))
-        base = "base.md"
+        unknown_fields(problems, file, root, ("base", "folded", "active", "disabled", "profiles"), "a manifest")
+    base = _base_name(problems, file, top.get("base")) or "base.md"
     lines: dict[str, int] = {}
 
     def ids(node: Node | None, what: str) -> tuple[str, ...]:
@@ -168,15 +212,34 @@ def parse_manifest(text: str, file: str) -> tuple[Manifest, list[Problem]]:
             continue
         fields = _mapping(problems, file, node, f"profile {name}")
         if fields:
-            unknown_fields(problems, file, node, ("description", "active", "disabled"), f"profile {name}")
+            known = ("description", "base", "folded", "active", "disabled")
+            unknown_fields(problems, file, node, known, f"profile {name}")
         profiles[name] = Profile(
             name,
             str(fields["description"].plain) if "description" in fields else "",
             ids(fields.get("active"), f"profiles.{name}.active"),
             ids(fields.get("disabled"), f"profiles.{name}.disabled"),
             node.key_line,
+            _base_name(problems, file, fields.get("base")),
+            ids(fields.get("folded"), f"profiles.{name}.folded"),
         )
     found = Manifest(
-        file, base, ids(top.get("active"), "active"), ids(top.get("disabled"), "disabled"), profiles, lines
+        file,
+        base,
+        ids(top.get("active"), "active"),
+        ids(top.get("disabled"), "disabled"),
+        profiles,
+        lines,
+        ids(top.get("folded"), "folded"),
     )
     return found, problems
+
+
+def _base_name(problems: list[Problem], file: str, node: Node | None) -> str | None:
+    if node is None:
+        return None
+    name = node.plain
+    if not isinstance(name, str) or PurePosixPath(name).name != name or not name.endswith(".md"):
+        problems.append(Problem(file, node.line, f"base is {name!r}", "Name a .md file of this folder"))
+        return None
+    return name

@@ -1,55 +1,47 @@
-"""`base.md` and `patches/*.md`: front matter, sections, prose and policy blocks."""
+"""`base.md`: front matter, sections, prose and policy blocks; what it shares with patch files (`skill_bank.patchfile`).
 
-import json
+A squash leaves two traces in a base, so that what comes later finds the skill as it was: `<!-- inserted:x -->` …
+`<!-- /inserted:x -->` around text, or one section, that a patch inserted behind section x; and attributes of a policy
+fence (`yaml policy patch=001-a file=patches/001-a.md line=12 order=3`) that say where its values were first written and
+when they are merged.
+"""
+
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import PurePosixPath
-from typing import Any
 
 from skill_bank.blocks import BlockProblem, parse_block
-from skill_bank.index import ID, NAME, texts_of, unknown_fields
-from skill_bank.policy import PolicyError, check_condition, implies
-from skill_bank.types import Base, Patch, PatchAction, PatchStatus, PolicyBlock, Problem, Section, Text
+from skill_bank.executable import holds_command
+from skill_bank.index import unknown_fields
+from skill_bank.policy import Assignment
+from skill_bank.types import Base, PolicyBlock, Problem, Section, Text
 from skill_bank.yamltree import Node, YamlProblem, parse_yaml
 
 _OPEN = re.compile(r"<!-- section:([a-z0-9-]+) -->\s*\Z")
 _CLOSE = re.compile(r"<!-- /section:([a-z0-9-]+) -->\s*\Z")
-_MARKER = re.compile(r"<!--\s*/?\s*section\s*:")
+_INSERTED = re.compile(r"<!-- inserted:([a-z0-9-]+) -->\s*\Z")
+_INSERTED_END = re.compile(r"<!-- /inserted:([a-z0-9-]+) -->\s*\Z")
+MARKER = re.compile(r"<!--\s*/?\s*(?:section|inserted)\s*:")
+"""What only a compiler may read: no line of prose holds it."""
 _FENCE = re.compile(r"( {0,3})(`{3,}|~{3,})(.*)\Z")
-_COMMAND = re.compile(r"(?:^|\s)!`[^`]+`")
-"""A command that an agent's client runs when it loads the skill; no patch may add one."""
 
 SPEC_FIELDS = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
 """Front matter fields of the Agent Skills specification."""
-PATCH_FIELDS = (
-    "id",
-    "target_section",
-    "action",
-    "description",
-    "source",
-    "created",
-    "scope",
-    "depends_on",
-    "conflicts_with",
-    "supersedes",
-    "superseded_by",
-    "new_section",
-    "metadata",
-    "status",
-)
 
 
 @dataclass(frozen=True)
-class _FrontMatter:
+class FrontMatter:
+    """The head of a file, parsed, and where its body begins."""
+
     raw: str
     node: Node
     body: str
     body_line: int
 
 
-def _front_matter(text: str, file: str, problems: list[Problem]) -> _FrontMatter | None:
+def front_matter(text: str, file: str, problems: list[Problem]) -> FrontMatter | None:
+    """Head and body of a file; None where it has no head that can be read, which goes to `problems`."""
     lines = text.split("\n")
     if lines[0] != "---":
         problems.append(Problem(file, 1, "no front matter", "Start the file with a line `---`"))
@@ -72,10 +64,10 @@ def _front_matter(text: str, file: str, problems: list[Problem]) -> _FrontMatter
     if not isinstance(node.value, dict):
         problems.append(Problem(file, 2, "the front matter is not a mapping", "Write `key: value` lines"))
         return None
-    return _FrontMatter(raw, node, "\n".join(lines[end + 1 :]), end + 2)
+    return FrontMatter(raw, node, "\n".join(lines[end + 1 :]), end + 2)
 
 
-def _read_text(
+def read_text(
     lines: list[str], first: int, problems: list[Problem], *, skill: str, section: str | None, patch: str, file: str
 ) -> Text:
     """Prose and policy blocks of consecutive lines; `section` None: outside of every section."""
@@ -83,13 +75,16 @@ def _read_text(
     blocks: list[PolicyBlock] = []
     fence: str | None = None
     block: list[str] | None = None
+    folded: _Folded | None = None
     opened = 0
     for number, line in enumerate(lines, start=first):
         found = _FENCE.match(line)
         if fence is None and found is not None:
             fence, opened = found[2], number
-            if found[3].split() == ["yaml", "policy"]:
+            words = found[3].split()
+            if words[:2] == ["yaml", "policy"]:
                 block = []
+                folded = _folded(words[2:], number, patch, file, problems) if len(words) > 2 else None
                 continue
         elif fence is not None and found is not None and not found[3].strip() and found[2].startswith(fence):
             fence = None
@@ -103,7 +98,7 @@ def _read_text(
                         parsed = parse_block(
                             "\n".join(block), opened + 1, skill=skill, section=section, patch=patch, file=file
                         )
-                        blocks.append(PolicyBlock(parsed, opened))
+                        blocks.append(PolicyBlock(parsed, opened) if folded is None else folded.block(parsed, opened))
                     except BlockProblem as problem:
                         problems.append(Problem(file, problem.line, problem.message, problem.fix))
                 block = None
@@ -122,74 +117,182 @@ def _read_text(
             continue
         kept.append((line, number))
         previous = number
+    before: list[str] = []
+    behind: list[str] = []
     while kept and not kept[0][0].strip():
-        kept.pop(0)
+        before.append(kept.pop(0)[0])
     while kept and not kept[-1][0].strip():
-        kept.pop()
-    return Text("\n".join(line for line, _ in kept), tuple(blocks), first, tuple(number for _, number in kept))
+        behind.append(kept.pop()[0])
+    edges = tuple(before), tuple(reversed(behind))
+    prose_lines = "\n".join(line for line, _ in kept)
+    return Text(prose_lines, tuple(blocks), first, tuple(number for _, number in kept), edges, "\n".join(lines))
+
+
+@dataclass(frozen=True)
+class _Folded:
+    """Where the values of a block were first written, before a squash made it part of the base."""
+
+    patch: str
+    file: str
+    line: int
+    order: int
+
+    def block(self, parsed: tuple[Assignment, ...], opened: int) -> PolicyBlock:
+        moved = []
+        for one in parsed:
+            line = one.origin.line - opened - 1 + self.line
+            origin = replace(one.origin, patch=self.patch, file=self.file, line=line)
+            moved.append(replace(one, origin=origin))
+        return PolicyBlock(tuple(moved), opened, self.order)
+
+
+def _folded(words: list[str], number: int, patch: str, file: str, problems: list[Problem]) -> _Folded | None:
+    found = dict(word.partition("=")[::2] for word in words)
+    right = found.keys() == {"patch", "file", "line", "order"} and len(words) == 4
+    if right and patch == "base" and found["line"].isdecimal() and found["order"].isdecimal():
+        where = f"{PurePosixPath(file).parent}/{found['file']}"
+        return _Folded(found["patch"], where, int(found["line"]), int(found["order"]))
+    problems.append(
+        Problem(file, number, f"a policy fence with '{' '.join(words)}' behind it",
+                "Write ```yaml policy alone; attributes stand only where a squash wrote them into a base")
+    )  # fmt: skip
+    return None
+
+
+def policy_fence(line: str) -> tuple[str, list[str]] | None:
+    """(the fence with `yaml policy`, its attributes) of a line that opens a policy block; None for any other line."""
+    found = _FENCE.match(line)
+    words = [] if found is None else found[3].split()
+    if found is None or words[:2] != ["yaml", "policy"]:
+        return None
+    return f"{found[1]}{found[2]}yaml policy", words[2:]
 
 
 @lru_cache(maxsize=8192)
 def parse_base(text: str, file: str, skill: str) -> tuple[Base | None, tuple[Problem, ...]]:
     """`base.md` and what is wrong with it."""
     problems: list[Problem] = []
-    head = _front_matter(text, file, problems)
+    head = front_matter(text, file, problems)
     if head is None:
         return None, tuple(problems)
     _check_spec(head, file, skill, problems)
-    parts: list[Section | Text] = []
-    names: dict[str, int] = {}
-    pending: list[str] = []
-    start = head.body_line
-    current: tuple[str, int] | None = None
+    reader = _BaseReader(head, file, skill, problems)
+    return Base(file, head.raw, head.node.plain, reader.parts), tuple(problems)
 
-    def close(section: str | None, behind: int) -> Text:
-        nonlocal start, pending
-        found = _read_text(pending, start, problems, skill=skill, section=section, patch="base", file=file)
-        pending, start = [], behind + 1
-        return found
 
-    for number, line in enumerate(head.body.split("\n"), start=head.body_line):
+class _BaseReader:
+    """Takes the body of a base apart, line by line."""
+
+    def __init__(self, head: FrontMatter, file: str, skill: str, problems: list[Problem]) -> None:
+        self._file = file
+        self._skill = skill
+        self._problems = problems
+        self._parts: list[Section | Text] = []
+        self._names: dict[str, int] = {}
+        self._pending: list[str] = []
+        self._start = head.body_line
+        self._section: tuple[str, int] | None = None
+        self._after: tuple[str, int] | None = None
+        """The `inserted` marker that is open: its section and its line."""
+        for number, line in enumerate(head.body.split("\n"), start=head.body_line):
+            if not line.startswith("<!--") or not self._marker(line, number):
+                self._prose(line, number)
+        if self._section is not None:
+            name, number = self._section
+            self._report(number, f"section '{name}' never ends", f"Add <!-- /section:{name} -->")
+        if self._after is not None:
+            name, number = self._after
+            self._report(number, f"'inserted:{name}' never ends", f"Add <!-- /inserted:{name} -->")
+        self._text(0)
+        self.parts = tuple(self._parts)
+
+    def _report(self, line: int, message: str, fix: str) -> None:
+        self._problems.append(Problem(self._file, line, message, fix))
+
+    def _prose(self, line: str, number: int) -> None:
+        if "<!--" in line and MARKER.search(line) is not None:
+            self._report(
+                number,
+                "a section marker that cannot be read",
+                "Write <!-- section:name --> alone on its line, name of a-z, 0-9 and hyphens",
+            )
+        if "{{" in line and holds_command(line):
+            self._report(
+                number,
+                "a command (!`…`) that a policy value would change",
+                "Write the command out: what runs when a skill loads cannot change through a patch",
+            )
+        self._pending.append(line)
+
+    def _take(self, behind: int, section: str | None) -> Text:
+        lines, start = self._pending, self._start
+        self._pending, self._start = [], behind + 1
+        return read_text(
+            lines, start, self._problems, skill=self._skill, section=section, patch="base", file=self._file
+        )
+
+    def _text(self, behind: int) -> None:
+        """Ends the text between sections that is being read."""
+        after = "" if self._after is None else self._after[0]
+        section = self._section[0] if self._section is not None else after or None
+        self._parts.append(replace(self._take(behind, section), after=after))
+
+    def _marker(self, line: str, number: int) -> bool:
+        """Whether the line is a marker; then it was dealt with."""
         opening, closing = _OPEN.match(line), _CLOSE.match(line)
         if opening is not None:
-            if current is not None:
-                problems.append(
-                    Problem(file, number, f"section '{opening[1]}' opens inside section '{current[0]}'",
-                            f"Close it first: <!-- /section:{current[0]} -->")
-                )  # fmt: skip
-                continue
-            if opening[1] in names:
-                problems.append(
-                    Problem(file, number, f"section '{opening[1]}' occurs twice (first in line {names[opening[1]]})",
-                            "Give each section its own name")
-                )  # fmt: skip
-            names.setdefault(opening[1], number)
-            parts.append(close(None, number))
-            current = (opening[1], number)
+            self._open(opening[1], number)
         elif closing is not None:
-            if current is None or closing[1] != current[0]:
-                problems.append(
-                    Problem(file, number, f"section '{closing[1]}' is closed and not open here", "Correct the markers")
-                )
-                continue
-            parts.append(Section(current[0], close(current[0], number), current[1]))
-            current = None
+            self._close(closing[1], number)
+        elif (inserted := _INSERTED.match(line)) is not None:
+            self._open_inserted(inserted[1], number)
+        elif (ended := _INSERTED_END.match(line)) is not None:
+            if self._after is None or self._section is not None or ended[1] != self._after[0]:
+                self._report(number, f"'inserted:{ended[1]}' is closed and not open here", "Correct the markers")
+            else:
+                self._text(number)
+                self._after = None
         else:
-            if _MARKER.search(line) is not None:
-                problems.append(
-                    Problem(file, number, "a section marker that cannot be read",
-                            "Write <!-- section:name --> alone on its line, name of a-z, 0-9 and hyphens")
-                )  # fmt: skip
-            pending.append(line)
-    if current is not None:
-        problems.append(
-            Problem(file, current[1], f"section '{current[0]}' never ends", f"Add <!-- /section:{current[0]} -->")
-        )
-    parts.append(close(None if current is None else current[0], 0))
-    return Base(file, head.raw, head.node.plain, tuple(parts)), tuple(problems)
+            return False
+        return True
+
+    def _open(self, name: str, number: int) -> None:
+        if self._section is not None:
+            self._report(
+                number,
+                f"section '{name}' opens inside section '{self._section[0]}'",
+                f"Close it first: <!-- /section:{self._section[0]} -->",
+            )
+            return
+        if name in self._names:
+            self._report(
+                number,
+                f"section '{name}' occurs twice (first in line {self._names[name]})",
+                "Give each section its own name",
+            )
+        self._names.setdefault(name, number)
+        self._text(number)
+        self._section = (name, number)
+
+    def _close(self, name: str, number: int) -> None:
+        if self._section is None or name != self._section[0]:
+            self._report(number, f"section '{name}' is closed and not open here", "Correct the markers")
+            return
+        after = "" if self._after is None else self._after[0]
+        self._parts.append(Section(name, self._take(number, name), self._section[1], after))
+        self._section = None
+
+    def _open_inserted(self, name: str, number: int) -> None:
+        if self._section is not None or self._after is not None:
+            self._report(number, f"'inserted:{name}' opens inside another part", "Close that one first")
+        elif name not in self._names:
+            self._report(number, f"'inserted:{name}' stands before section '{name}'", "Move it behind the section")
+        else:
+            self._text(number)
+            self._after = (name, number)
 
 
-def _check_spec(head: _FrontMatter, file: str, skill: str, problems: list[Problem]) -> None:
+def _check_spec(head: FrontMatter, file: str, skill: str, problems: list[Problem]) -> None:
     """Front matter of a skill by the Agent Skills specification (https://agentskills.io/specification).
 
     Its reference validator reads StrictYAML, which has no flow style, and ends the front matter at the first `---`.
@@ -220,136 +323,3 @@ def _check_spec(head: _FrontMatter, file: str, skill: str, problems: list[Proble
     compatibility = fields.get("compatibility", "")
     if isinstance(compatibility, str) and len(compatibility) > 500:
         problems.append(Problem(file, 2, "compatibility has more than 500 characters", "Shorten it (specification)"))
-
-
-@lru_cache(maxsize=65536)
-def parse_patch(text: str, file: str, skill: str) -> tuple[Patch | None, tuple[Problem, ...]]:
-    """One patch file and what is wrong with it."""
-    problems: list[Problem] = []
-    head = _front_matter(text, file, problems)
-    if head is None:
-        return None, tuple(problems)
-    assert isinstance(head.node.value, dict)
-    fields = head.node.value
-    unknown_fields(problems, file, head.node, PATCH_FIELDS, "a patch")
-
-    def text_of(name: str, required: bool = False) -> str:
-        node = fields.get(name)
-        if node is None or node.value is None or node.value == "":
-            if required:
-                problems.append(Problem(file, 1, f"the patch has no `{name}`", f"Add `{name}: …` to the front matter"))
-            return ""
-        if not isinstance(node.value, str):
-            problems.append(Problem(file, node.line, f"`{name}` is not text", "Put it in quotes"))
-            return ""
-        return node.value
-
-    def ids(name: str) -> tuple[str, ...]:
-        return tuple(one for one, _ in texts_of(problems, file, fields.get(name), f"`{name}`"))
-
-    def choice(name: str, allowed: type[PatchAction] | type[PatchStatus]) -> str:
-        given = text_of(name, required=True)
-        if given and given not in list(allowed):
-            problems.append(
-                Problem(file, fields[name].line, f"`{name}` is '{given}'", f"Allowed are {', '.join(allowed)}")
-            )
-            return ""
-        return given
-
-    id_ = text_of("id", required=True)
-    stem = PurePosixPath(file).stem
-    if id_ and ID.match(id_) is None:
-        problems.append(Problem(file, fields["id"].line, f"'{id_}' is not an id", "Use a-z, 0-9, - and _, at most 64"))
-    elif id_ and id_ != stem:
-        problems.append(
-            Problem(file, fields["id"].line, f"the id '{id_}' is not the file's name", f"Write `id: {stem}`")
-        )
-    target = text_of("target_section", required=True)
-    action, status = choice("action", PatchAction), choice("status", PatchStatus)
-    scope = _scope(fields.get("scope"), file, problems)
-    new_section = text_of("new_section") or None
-    if new_section is not None:
-        if action and action != PatchAction.INSERT_AFTER:
-            problems.append(
-                Problem(file, fields["new_section"].line, "`new_section` belongs to insert_after only", "Drop it")
-            )
-        if NAME.match(new_section) is None:
-            problems.append(
-                Problem(file, fields["new_section"].line, f"'{new_section}' is not a section name", "Use a-z, 0-9, -")
-            )
-    lines = head.body.split("\n")
-    for number, line in enumerate(lines, start=head.body_line):
-        if _MARKER.search(line) is not None:
-            problems.append(
-                Problem(file, number, "a section marker inside the body of a patch",
-                        "Take it out; a new section is named by `new_section` of an insert_after patch")
-            )  # fmt: skip
-        if _COMMAND.search(line) is not None:
-            problems.append(
-                Problem(file, number, "a patch adds a command (!`…`) that runs when the skill loads", "Take it out")
-            )
-    body = _read_text(
-        lines, head.body_line, problems, skill=skill, section=new_section or target, patch=id_ or stem, file=file
-    )
-    if not body.prose and not body.blocks and action != PatchAction.REPLACE:
-        problems.append(Problem(file, head.body_line, "the patch has no body", "Write what it adds"))
-    if body.blocks and scope is None:
-        problems.append(
-            Problem(file, 1, "the patch sets policy and states no scope",
-                    "Add `scope: {params: \"<10M\"}` (a condition), or `scope: all`")
-        )  # fmt: skip
-    for block in body.blocks:
-        for one in block.assignments:
-            if scope and not _inside(one.when, scope):
-                problems.append(
-                    Problem(file, one.origin.line, f"{one.key} is set outside of the patch's scope",
-                            f"Put the scope into its rule: - {{when: {_flow(scope)}, …}}")
-                )  # fmt: skip
-    if problems:
-        return None, tuple(problems)
-    return (
-        Patch(
-            file=file,
-            skill=skill,
-            id=id_,
-            target_section=target,
-            action=PatchAction(action),
-            status=PatchStatus(status),
-            text=body,
-            description=text_of("description"),
-            source=text_of("source"),
-            created=text_of("created"),
-            depends_on=ids("depends_on"),
-            conflicts_with=ids("conflicts_with"),
-            supersedes=ids("supersedes"),
-            superseded_by=text_of("superseded_by"),
-            new_section=new_section,
-            scope=scope,
-            lines={name: node.key_line for name, node in fields.items()},
-        ),
-        tuple(problems),
-    )
-
-
-def _inside(when: Mapping[str, Any] | None, scope: Mapping[str, Any]) -> bool:
-    return implies(when, scope)
-
-
-def _flow(scope: Mapping[str, Any]) -> str:
-    return "{" + ", ".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in scope.items()) + "}"
-
-
-def _scope(node: Node | None, file: str, problems: list[Problem]) -> Mapping[str, Any] | None:
-    if node is None or node.value is None:
-        return None
-    if node.value == "all":
-        return {}
-    plain = node.plain
-    try:
-        check_condition(plain)
-    except PolicyError as problem:
-        problems.append(
-            Problem(file, node.line, f"scope: {problem}", 'Write a condition like {params: "<10M"}, or all')
-        )
-        return None
-    return dict(plain)

@@ -21,6 +21,8 @@ class Selection:
     """In the order of the manifest, candidates last."""
     candidates: frozenset[str]
     """Patches that are not active and count as such here, because they are being tried."""
+    folded: frozenset[str] = frozenset()
+    """Patches that are part of the base: in force, and not applied."""
 
 
 def select(source: SkillSource, profile: str | None, candidates: Iterable[str], problems: list[Problem]) -> Selection:
@@ -36,11 +38,17 @@ def select(source: SkillSource, profile: str | None, candidates: Iterable[str], 
     disabled = dict.fromkeys(manifest.disabled)
     if chosen is not None:
         disabled.update(dict.fromkeys(chosen.disabled))
+    folded = frozenset(manifest.folded if chosen is None or chosen.base is None else chosen.folded)
     extra = [one for one in dict.fromkeys(candidates) if one not in active]
     ids: list[str] = []
     for one in (*active, *extra):
         line = manifest.lines.get(f"{prefix}active.{one}", 0)
         patch = source.patches.get(one)
+        if one in folded:
+            problems.append(
+                Problem(manifest.file, line, f"patch '{one}' is part of the base already", "Take it off the list")
+            )
+            continue
         if one in disabled:
             problems.append(
                 Problem(manifest.file, line, f"patch '{one}' is active and disabled", "Take it off one of the lists")
@@ -72,10 +80,51 @@ def select(source: SkillSource, profile: str | None, candidates: Iterable[str], 
                     Problem(manifest.file, manifest.lines.get(f"{name}.{one}", 0),
                             f"the disabled patch '{one}' does not exist", "Take it off the list")
                 )  # fmt: skip
-    return Selection(source.name, chosen.name if chosen is not None else None, tuple(ids), frozenset(extra))
+    return Selection(source.name, chosen.name if chosen is not None else None, tuple(ids), frozenset(extra), folded)
 
 
-def check_references(
+def check_own(source: SkillSource, selection: Selection, problems: list[Problem]) -> None:
+    """Dependencies and conflicts among the skill's own patches in force."""
+    where = _list_name(selection)
+    chosen = frozenset(selection.ids)
+    for id_ in selection.ids:
+        patch = source.patches[id_]
+        for needed in patch.depends_on:
+            if (other := _own(source, needed)) is None or other in selection.folded or other in source.broken:
+                continue
+            line = patch.line_of("depends_on")
+            if other not in source.patches:
+                known = ", ".join(sorted(source.patches)) or "none"
+                problems.append(
+                    Problem(patch.file, line, f"depends on '{needed}', which does not exist", f"There are: {known}")
+                )
+            elif other not in chosen:
+                problems.append(
+                    Problem(patch.file, line, f"depends on '{needed}', which {where} does not activate",
+                            f"Activate '{needed}' or deactivate '{id_}'")
+                )  # fmt: skip
+        for name, ids in (("conflicts_with", patch.conflicts_with), ("supersedes", patch.supersedes)):
+            for given in ids:
+                mine = _own(source, given)
+                if mine is None and name == "supersedes":
+                    problems.append(
+                        Problem(patch.file, patch.line_of(name), f"supersedes '{given}' of another skill",
+                                "A replace takes over patches of its own section only")
+                    )  # fmt: skip
+                elif mine is not None and mine not in source.patches and mine not in source.broken | selection.folded:
+                    problems.append(
+                        Problem(patch.file, patch.line_of(name), f"names the patch '{given}', which does not exist",
+                                "Correct or drop the name")
+                    )  # fmt: skip
+    for id_ in (*selection.ids, *sorted(selection.folded & source.patches.keys())):
+        patch = source.patches[id_]
+        for given in patch.conflicts_with:
+            other = _own(source, given)
+            if other is not None and (other in chosen or (other in selection.folded and id_ in chosen)):
+                problems.append(_conflict(patch, given))
+
+
+def check_foreign(
     source: SkillSource,
     selection: Selection,
     declared: Collection[str],
@@ -83,47 +132,87 @@ def check_references(
     sources: Mapping[str, SkillSource],
     problems: list[Problem],
 ) -> None:
-    """Dependencies and conflicts of the patches in force, in this skill and in others."""
-    where = "the manifest" if selection.profile is None else f"profile '{selection.profile}'"
-    for id_ in selection.ids:
+    """Dependencies of the patches in force on patches of other skills, and whether those they name exist."""
+    where = _list_name(selection)
+    for id_ in source.foreign:
+        if id_ not in selection.ids:
+            continue
         patch = source.patches[id_]
         for needed in patch.depends_on:
             skill, _, other = needed.rpartition(":")
-            skill = skill or source.name
             line = patch.line_of("depends_on")
-            if skill in declared and skill not in sources:
-                continue  # its files cannot be read, which is reported where they were read
-            if skill not in sources:
-                problems.append(
-                    Problem(patch.file, line, f"depends on '{needed}': there is no skill '{skill}'", "Correct the name")
-                )
-            elif other in sources[skill].broken:
+            if not skill or skill == source.name or not _exists(patch, needed, line, declared, sources, problems):
                 continue
-            elif other not in sources[skill].patches:
-                known = ", ".join(sorted(sources[skill].patches)) or "none"
-                problems.append(
-                    Problem(patch.file, line, f"depends on '{needed}', which does not exist", f"There are: {known}")
-                )
-            elif other not in selections[skill].ids:
+            theirs = selections[skill]
+            if other not in theirs.ids and other not in theirs.folded:
                 problems.append(
                     Problem(patch.file, line, f"depends on '{needed}', which {where} does not activate",
                             f"Activate '{needed}' or deactivate '{id_}'")
                 )  # fmt: skip
-        for other in (*patch.conflicts_with, *patch.supersedes):
-            if ":" not in other and other not in source.patches and other not in source.broken:
-                problems.append(
-                    Problem(
-                        patch.file, 1, f"names the patch '{other}', which does not exist", "Correct or drop the name"
-                    )
-                )
-        for other in patch.conflicts_with:
-            skill, _, bare = other.rpartition(":")
-            chosen = selections.get(skill or source.name)
-            if chosen is not None and bare in chosen.ids:
-                problems.append(
-                    Problem(patch.file, patch.line_of("conflicts_with"), f"'{id_}' conflicts with '{other}' and both "
-                            "are active", "Deactivate one of them")
-                )  # fmt: skip
+        for given in patch.conflicts_with:
+            if _own(source, given) is None:
+                _exists(patch, given, patch.line_of("conflicts_with"), declared, sources, problems)
+
+
+def check_conflicts(
+    source: SkillSource, selections: Mapping[str, Selection], involved: Collection[str], problems: list[Problem]
+) -> None:
+    """Conflicts of the patches in force with those of other skills, where one of the two skills is involved."""
+    mine = selections[source.name]
+    for id_ in source.foreign:
+        if id_ not in mine.ids and id_ not in mine.folded:
+            continue
+        patch = source.patches[id_]
+        for given in patch.conflicts_with:
+            skill, _, other = given.rpartition(":")
+            theirs = selections.get(skill)
+            if theirs is None or skill == source.name or (source.name not in involved and skill not in involved):
+                continue
+            if other in theirs.ids or other in theirs.folded:
+                problems.append(_conflict(patch, given))
+
+
+def _list_name(selection: Selection) -> str:
+    return "the manifest" if selection.profile is None else f"profile '{selection.profile}'"
+
+
+def _own(source: SkillSource, reference: str) -> str | None:
+    """The patch of this skill that a reference means; None: one of another skill."""
+    skill, _, patch = reference.rpartition(":")
+    return patch if not skill or skill == source.name else None
+
+
+def _conflict(patch: Patch, other: str) -> Problem:
+    return Problem(
+        patch.file,
+        patch.line_of("conflicts_with"),
+        f"'{patch.id}' conflicts with '{other}' and both are active",
+        "Deactivate one of them",
+    )
+
+
+def _exists(
+    patch: Patch,
+    reference: str,
+    line: int,
+    declared: Collection[str],
+    sources: Mapping[str, SkillSource],
+    problems: list[Problem],
+) -> bool:
+    """Whether a patch of another skill can be looked at; one that does not exist is a problem."""
+    skill, _, other = reference.rpartition(":")
+    if skill not in sources:
+        if skill not in declared:  # else its files cannot be read, which is reported where they were read
+            problems.append(
+                Problem(patch.file, line, f"names '{reference}': there is no skill '{skill}'", "Correct the name")
+            )
+        return False
+    if other in sources[skill].patches:
+        return True
+    if other not in sources[skill].broken and other not in sources[skill].manifest.folded:
+        known = ", ".join(sorted(sources[skill].patches)) or "none"
+        problems.append(Problem(patch.file, line, f"names '{reference}', which does not exist", f"There are: {known}"))
+    return False
 
 
 def order(source: SkillSource, selection: Selection, problems: list[Problem]) -> list[Patch]:
@@ -188,6 +277,8 @@ def check_cross_cycles(
     sources: Mapping[str, SkillSource], selections: Mapping[str, Selection], problems: list[Problem]
 ) -> None:
     """Cycles of dependencies that run through more than one skill."""
+    if not any(sources[skill].foreign for skill in selections):
+        return
     edges: dict[str, list[str]] = {}
     for skill in sorted(selections):
         for one in selections[skill].ids:

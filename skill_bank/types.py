@@ -67,6 +67,8 @@ class PolicyBlock:
 
     assignments: tuple[Assignment, ...]
     line: int
+    order: int = 0
+    """Place in the order of merging among blocks that a squash folded into the base; 0: a block of the base itself."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,12 @@ class Text:
     """Line of the file where the text begins."""
     numbers: tuple[int, ...] = ()
     """Line of the file of each line of `prose`."""
+    edges: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    """The blank lines stripped before and behind it; a bank with `settings.layout: verbatim` keeps them."""
+    raw: str = ""
+    """As written, policy blocks included."""
+    after: str = ""
+    """In a base: the section behind which a patch inserted this text, before a squash."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +98,8 @@ class Section:
     text: Text
     line: int
     """Line of its opening marker."""
+    after: str = ""
+    """The section behind which a patch inserted this one, before a squash."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +157,10 @@ class Profile:
     active: tuple[str, ...]
     disabled: tuple[str, ...]
     line: int
+    base: str | None = None
+    """Base of its own: what the skill's was before a squash that the profile has no part in. None: the skill's."""
+    folded: tuple[str, ...] = ()
+    """Patches whose text is part of that own base."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +173,9 @@ class Manifest:
     disabled: tuple[str, ...]
     profiles: Mapping[str, Profile]
     lines: Mapping[str, int] = field(default_factory=dict)
-    """`active.<id>`, `disabled.<id>`, `profiles.<name>.<id>` → line."""
+    """`active.<id>`, `disabled.<id>`, `profiles.<name>.active.<id>` → line."""
+    folded: tuple[str, ...] = ()
+    """Patches that a squash made part of the base: in force without being applied."""
 
 
 @dataclass(frozen=True)
@@ -175,6 +191,18 @@ class SkillSource:
     """The declared policy schema, where the skill has one."""
     broken: frozenset[str] = frozenset()
     """Ids of patch files that cannot be read, and `policy_schema.yaml` where it cannot."""
+    bases: Mapping[str, Base] = field(default_factory=dict)
+    """File name → base, of the profiles that have their own."""
+    hashes: Mapping[str, str] = field(default_factory=dict)
+    """Path inside the bank → SHA-256 of each file read."""
+    foreign: tuple[str, ...] = ()
+    """Patches that depend on, or conflict with, patches of other skills."""
+
+    def base_of(self, profile: str | None) -> Base:
+        """The base that a profile builds on."""
+        chosen = self.manifest.profiles.get(profile) if profile is not None else None
+        own = None if chosen is None or chosen.base is None else self.bases.get(chosen.base)
+        return self.base if own is None else own
 
 
 @dataclass(frozen=True)
@@ -193,6 +221,10 @@ class BuiltSkill:
     """SHA-256 over the names and contents of `files`, in hex."""
     origins: tuple[Origin | None, ...]
     """Where each line of SKILL.md was written; None: a blank line that separates."""
+    warnings: tuple[Problem, ...] = ()
+    """What does not forbid the skill, by the settings of its bank, and ought to be mended."""
+    tokens: int = 0
+    """Estimated size of SKILL.md for a model (`skill_bank.measure`)."""
 
 
 @dataclass(frozen=True)
@@ -222,3 +254,5 @@ class SkillInfo:
     stale: bool
     """The sources changed since they were compiled."""
     problems: tuple[Problem, ...]
+    pinned: int | None = None
+    """Version to which it is pinned."""

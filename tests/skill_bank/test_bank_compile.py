@@ -253,7 +253,7 @@ def test_protected_sections_and_limits(tmp_path: Path) -> None:
     )
     said = "\n".join(refused(root))
     assert "section 'one' is protected" in said
-    assert "the patch has 3 lines, settings.limits.patch_lines is 2" in said
+    assert "the patch changes 3 lines, settings.limits.patch_lines is 2" in said
     assert "s compiles to 14 lines, settings.limits.skill_lines is 8" in said
 
 

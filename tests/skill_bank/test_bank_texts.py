@@ -4,7 +4,8 @@ import pytest
 from skill_bank_builder import SCHEMA, patch_text
 
 from skill_bank.blocks import BlockProblem, parse_block
-from skill_bank.markdown import parse_base, parse_patch
+from skill_bank.markdown import parse_base
+from skill_bank.patchfile import parse_patch
 from skill_bank.schema import SchemaProblem, check_policy, contexts, parse_schema
 from skill_bank.types import Section
 from skill_bank.yamltree import YamlProblem, parse_yaml
