@@ -9,7 +9,7 @@ the problems are cycled until `target_reward` is met on the validation split or 
 import math
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 SCHEMA_VERSION = 1
 
@@ -129,6 +129,9 @@ class TrainingConfig(BaseModel):
         description="Steps between checkpoints; null: about once a minute, and when stopped; 0: only the final model.",
     )
     keep_episodes: bool = Field(True, description="Write every training episode to episodes/.")
+    report_to: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = Field(
+        (), description="Also report to wandb or trackio, where installed; TensorBoard files are always written."
+    )
 
     @property
     def clip_range(self) -> tuple[float, float]:
@@ -166,6 +169,12 @@ class TrainingConfig(BaseModel):
         if not bounds:
             bounds.append(DEFAULT_STEPS_WITHOUT_TARGET if self.target_reward is None else DEFAULT_MAX_STEPS)
         return min(bounds)
+
+    @field_validator("report_to", mode="before")
+    @classmethod
+    def _split_names(cls, value: Any) -> Any:
+        """`wandb` and `wandb, trackio` as lists of names."""
+        return [one for one in value.replace(",", " ").split() if one != "none"] if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:

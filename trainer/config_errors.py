@@ -48,6 +48,8 @@ def allowed_values(name: str) -> str:
 def _choices(annotation: Any) -> tuple[Any, ...]:
     if get_origin(annotation) is Literal:
         return get_args(annotation)
+    if get_origin(annotation) is tuple:
+        return _choices(get_args(annotation)[0])
     return ()
 
 

@@ -14,7 +14,7 @@ in the same order; `env_mask` becomes the tool mask only without tools; the loss
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ import torch
 from datasets import Dataset
 from torch import Tensor
 from torch.nn.functional import pad
-from transformers import PrinterCallback
+from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from trainer import parallel
@@ -32,6 +32,7 @@ from trainer.config import TrainingConfig
 from trainer.models.load import LoadedModel
 from trainer.models.memory import plan_pass
 from trainer.models.packed_logps import packed_logps, packed_shape
+from trainer.reporting import PROJECT
 from trainer.rollout.engine import RolloutEngine
 from trainer.rollout.summary import step_metrics
 from trainer.rollout.types import Episode
@@ -84,7 +85,9 @@ def grpo_config(config: TrainingConfig, loaded: LoadedModel, folder: Path, *, re
         logging_steps=1,
         logging_nan_inf_filter=False,  # it would hide a NaN loss
         save_strategy="no",  # StepRecorder asks for checkpoints
-        report_to=[],
+        report_to=[],  # trackers come as callbacks of ours (trackers.py)
+        run_name=folder.name,
+        project=PROJECT,
         disable_tqdm=True,
         log_level="error",
         gradient_checkpointing=recompute,
@@ -115,10 +118,11 @@ class AgentGRPO(GRPOTrainer):
         after_step: Callable[[int], str | None],
         on_checkpoint: Callable[[int, Path], None] | None = None,
         credit: Credit | None = None,
+        trackers: Sequence[TrainerCallback] = (),
     ) -> None:
         """`on_episodes(step, episodes)`, `on_step(metrics line)` and `on_event(kind, **fields)` record;
         `after_step(step)` returns a reason to stop, or None; `on_checkpoint(step, folder)` completes a checkpoint
-        (without it none is written)."""
+        (without it none is written); `trackers` see every line of logs behind `on_step` and `after_step`."""
         self.settings, self.engine, self.tasks = config, engine, tasks
         self.on_episodes, self.on_step, self.on_event, self.after_step = on_episodes, on_step, on_event, after_step
         self.on_checkpoint, self.credit = on_checkpoint, credit
@@ -148,7 +152,7 @@ class AgentGRPO(GRPOTrainer):
             train_dataset=Dataset.from_list(rows),
             args=grpo_config(config, loaded, folder, recompute=recompute),
             rollout_func=self.rollout,
-            callbacks=[StepRecorder(self)],
+            callbacks=[StepRecorder(self), *trackers],
         )
         self.remove_callback(PrinterCallback)  # metrics.jsonl says it better
 

@@ -140,6 +140,15 @@ _DEVICES = [
     rule("lora", rf"{word('(?:with |using |use )?lora(?: adapters?)?')}", constant(True)),
 ]
 
+_TRACKERS = [
+    rule(
+        "report_to",
+        word(rf"(?:report|log|track)(?:ing)? (?:it |everything )?(?:to|in|with) {name}|(?:上报|记录|同步)到\s*{name}"),
+        constant(name),
+    )
+    for name in ("tensorboard", "wandb", "trackio")
+]
+
 _DTYPES = {
     "float32": r"fp32|float32|full precision|单精度|全精度",
     "bfloat16": r"bf16|bfloat16",
@@ -289,6 +298,7 @@ RULES: tuple[Rule, ...] = (
     *_TARGETS,
     *_MODES,
     *_DEVICES,
+    *_TRACKERS,
     *_KINDS,
     *_EXPERIENCES,
     *_PRESET_RULES,

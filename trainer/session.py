@@ -5,18 +5,22 @@ import os
 import shutil
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skill_bank.files import write_json_atomic
-from trainer import parallel
+from trainer import parallel, reporting
 from trainer.config import ConfigError, TrainingConfig
 from trainer.rollout.episode_file import write_episodes
 from trainer.runs import checkpoints, disk
 from trainer.runs.checkpoints import CheckpointState, Validation, best_of
 from trainer.runs.detectors.feed import RunWatch
+from trainer.runs.event_file import EventFile, scalars_of
 from trainer.runs.rundir import RunDirectory
 from trainer.runs.types import RunDocument, RunState, Verdict
 from trainer.worker_log import say
+
+if TYPE_CHECKING:
+    from trainer.trackers import Tracker
 
 MODEL_STAGING = "model.tmp"
 """Where the model is written before it takes its name."""
@@ -52,6 +56,8 @@ class Session:
         self.directory = directory if parallel.is_main() else Bystander(directory.path)
         self.config: TrainingConfig = directory.read_config()
         self.watch = RunWatch(directory)
+        self.curves = EventFile(directory.path)
+        self._trackers: list[Tracker] = []
         self.validations: list[Validation] = []
         self._best_weights: dict[str, Any] | None = None
         self.stop_reason: str | None = None
@@ -125,6 +131,10 @@ class Session:
         from trainer.grpo import AgentGRPO
 
         config = self.config
+        if reporting.external(config) and parallel.is_main():
+            from trainer.trackers import trackers_of
+
+            self._trackers = trackers_of(config, self.directory.path, self.directory.append_event)
         checkpoint = self._go_on_from()
         if parallel.is_main():
             self._before(checkpoint)
@@ -139,6 +149,7 @@ class Session:
             on_event=self.directory.append_event,
             after_step=self._after_step,
             on_checkpoint=self._complete_checkpoint,
+            trackers=self._trackers,
         )
         began = time.perf_counter()
         say(f"training, {config.planned_steps} steps at most" + (f", from {checkpoint.name}" if checkpoint else ""))
@@ -197,11 +208,20 @@ class Session:
                 "environment's generator has. Put them back, or start a new run."
             )
         self.validations = list(state.validations)
+        if parallel.is_main():
+            self._retrace_curves()
         if (folder / checkpoints.BEST_FILE).exists():
             import torch
 
             self._best_weights = torch.load(folder / checkpoints.BEST_FILE, weights_only=True)
         return folder
+
+    def _retrace_curves(self) -> None:
+        """What the resumed run measured: the new one's event file begins where that began."""
+        for row in self.directory.metrics():
+            self.curves.add(row["step"], scalars_of(row))
+        for one in self.validations:
+            self.curves.add(one.step, {"success/validation": one.result.mean})
 
     def _complete_checkpoint(self, step: int, folder: Path) -> None:
         """Adds our part of the state to what transformers wrote."""
@@ -241,8 +261,20 @@ class Session:
 
     def _record_step(self, line: dict[str, Any]) -> None:
         self.directory.append_metrics(line)
+        self._show(line["step"], scalars_of(line))
         self.directory.set_fields(step=line["step"])
         self.directory.beat()
+
+    def _show(self, step: int, values: dict[str, float]) -> None:
+        """Gives scalars to the event file and the trackers; says it once where the file cannot be written."""
+        if not parallel.is_main():
+            return
+        for tracker in self._trackers:
+            tracker.remember(values)
+        if self.curves.problem is None:
+            self.curves.add(step, values)
+            if self.curves.problem is not None:
+                self.directory.append_event("warning", text=f"no more TensorBoard curves: {self.curves.problem}")
 
     def _after_step(self, step: int) -> str | None:
         """Validation, the target, the STOP file, the disk: a reason to end, or None."""
@@ -287,6 +319,7 @@ class Session:
         latest = Validation(step=step, result=result)
         self.validations.append(latest)
         self.directory.append_event("validation", step=step, eval=result.model_dump(mode="json"))
+        self._show(step, {"success/validation": result.mean})
         if best_of(self.validations) is latest:
             self._best_weights = self._trained_weights()
             evals = {**self.directory.read_document().eval, "validation": result}

@@ -22,6 +22,7 @@ from trainer.config import ConfigError, TrainingConfig
 from trainer.config_errors import explain_validation_error, unknown_field
 from trainer.envs import registry
 from trainer.models.catalog import ModelInfo, ModelKind, default_lora, resolve_model
+from trainer.reporting import check_trackers
 from trainer.request import ParsedRequest, Span, parse_request
 from trainer.settings_data import absolute_files, check_env_args, check_task_file
 from trainer.settings_warnings import beside_the_config, range_warnings, sampling_warnings
@@ -116,6 +117,7 @@ def resolve(
     warnings += check_task_file(config, provenance)
     warnings += range_warnings(config, provenance, resolved_policy)
     warnings += sampling_warnings(config)
+    warnings += check_trackers(config)
     if parsed is not None:
         _refuse_near_environments(parsed)
         for name, value in layers[1].values.items():

@@ -48,7 +48,10 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
     ("Episodes", ("temperature", "max_completion_tokens", "max_turns", "tool_timeout_s")),
-    ("Measuring", ("test_problems", "validation_problems", "validate_every", "seed", "mode", "save_every")),
+    (
+        "Measuring",
+        ("test_problems", "validation_problems", "validate_every", "seed", "mode", "save_every", "report_to"),
+    ),
 )
 """Sections of the configuration file."""
 

@@ -46,7 +46,7 @@ def test_the_configuration_resolves_and_its_comments_are_true(quick_cli: Any) ->
     uncommented = [line.removeprefix("# ") if _is_setting(line) else line for line in config_text().splitlines()]
     every = yaml.safe_load("\n".join(uncommented))
     assert set(every) == {name for _, names in GROUPS for name in names}
-    defaults = TrainingConfig().model_dump()
+    defaults = TrainingConfig().model_dump(mode="json")
     for name, value in every.items():
         if name not in ("env", "data", "max_steps", "target_reward"):
             assert value == defaults[name], name

@@ -3,11 +3,13 @@
 `start_run` returns at once; `follow` yields what happens until the run has its final state, supervising on the way.
 """
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trainer import reporting
 from trainer.models.catalog import resolve_model
 from trainer.runs import processes, supervise
 from trainer.runs.detectors.policy import MonitorPolicy
@@ -36,9 +38,11 @@ class LocalLauncher:
     def start(self, directory: RunDirectory, workspace: Workspace) -> ProcessIdentity:
         """Starts the worker of one run. Raises RunError, ConfigError, OSError."""
         config = directory.read_config()
-        needs_network = resolve_model(config.model).needs_network
+        tokens = resolve_model(config.model).needs_network or reporting.needs_hub_token(os.environ, config)
         environment = processes.child_environment(
-            more=workspace.config().child_environment, tokens=needs_network, threads=config.threads
+            more=[*workspace.config().child_environment, *reporting.variables(config)],
+            tokens=tokens,
+            threads=config.threads,
         )
         command = self.command or processes.worker_command()
         if config.processes > 1:
