@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from mcp_server.cli import skills_import
 from mcp_server.cli.context import CliState, CommandError
 from mcp_server.cli.optimizing import JsonOption, console_for, plain_table, print_json, print_table, refuses_clearly
 from mcp_server.cli.skill_install import install_skills
@@ -37,6 +38,7 @@ def register(app: typer.Typer) -> None:
     group.command("policy")(refuses_clearly(policy_command))
     group.command("validate")(refuses_clearly(validate_command))
     group.command("install")(refuses_clearly(install_command))
+    skills_import.register(group)
     app.add_typer(group, name="skills")
 
 
@@ -55,9 +57,14 @@ def compile_command(
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Write DIR/<skill>/ instead.")] = None,
     profile: Annotated[str | None, typer.Option(help="With --out or --dry-run: under this profile.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check only; write nothing.")] = False,
+    as_is: Annotated[bool, typer.Option("--as-is", help="A bank of the original's format, by its rules.")] = False,
     as_json: Annotated[bool, JsonOption] = False,
 ) -> None:
     """Compile base and active patches into SKILL.md and policy.json; on any error nothing is written."""
+    if as_is:
+        root = bank if bank is not None else bank_of(context, None).root
+        skills_import.compile_as_is(root, target, profile, out, dry_run, as_json)
+        return
     if profile is not None and out is None and not dry_run:
         raise CommandError("a profile is compiled with --out DIR (or --dry-run): what is in force has no profile.")
     report = bank_of(context, bank).compile(target, out=out, profile=profile, dry_run=dry_run)

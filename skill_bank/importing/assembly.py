@@ -150,6 +150,12 @@ def _check_other(bank: RawBank, needed: str, patch: RawPatch, line: int, notes: 
 
 def assemble(base: RawBase, patches: Sequence[RawPatch], notes: Notes) -> str:
     """The compiled text. What the original stops at is an error among `notes`; then the text means nothing."""
+    contents, names = apply_patches(base, patches, notes)
+    return join(base, contents, names)
+
+
+def apply_patches(base: RawBase, patches: Sequence[RawPatch], notes: Notes) -> tuple[dict[Any, str], list[Any]]:
+    """(section → its text, the sections in the order in which they are shown)."""
     contents: dict[Any, str] = {}
     names: list[Any] = []
     touched: dict[Any, list[RawPatch]] = {}
@@ -185,7 +191,7 @@ def assemble(base: RawBase, patches: Sequence[RawPatch], notes: Notes) -> str:
             before, behind = contents[target], patch.body
             contents[target] = f"{before}\n\n{behind}" if action == "append" else f"{behind}\n\n{before}"
             touched.setdefault(target, []).append(patch)
-    return _join(base, contents, names)
+    return contents, names
 
 
 def _warn_shadowed(patch: RawPatch, earlier: Sequence[RawPatch], notes: Notes) -> None:
@@ -202,7 +208,8 @@ def _warn_moved(base: RawBase, names: Sequence[Any], place: int, patch: RawPatch
                   f"inserts a section: {len(behind)} piece(s) of text between sections behind it move up by one section")  # noqa: E501 # fmt: skip
 
 
-def _join(base: RawBase, contents: Mapping[Any, str], names: Sequence[Any]) -> str:
+def join(base: RawBase, contents: Mapping[Any, str], names: Sequence[Any]) -> str:
+    """Front matter, sections and the text between them."""
     parts: list[str] = []
     if base.head.value:
         parts.append(f"---\n{front_matter(base.head.value)}\n---\n")

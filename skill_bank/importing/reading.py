@@ -183,7 +183,7 @@ def read_patch(text: str, file: str, notes: Notes) -> RawPatch:
     head = read_front_matter(text, file, notes, Severity.WARNING)
     body = head.body.strip()
     before = head.body[: len(head.body) - len(head.body.lstrip())]
-    return RawPatch(file, PurePosixPath(file).stem, head, body, head.body_line + before.count("\n"))
+    return RawPatch(file, PurePosixPath(file).stem, head, body, head.body_line + before.count("\n"), text)
 
 
 def _texts(value: Any, file: str, lines: dict[str, int], what: str, rows: list[int], notes: Notes) -> tuple[str, ...]:

@@ -147,6 +147,8 @@ class RawPatch:
     """Stripped."""
     body_line: int
     """Line where the stripped body begins."""
+    text: str
+    """The whole file."""
 
     @property
     def id(self) -> Any:
