@@ -9,6 +9,8 @@ from optimizer.analyze.report import ReportStore
 from optimizer.analyze.thresholds import thresholds_from
 from optimizer.approvals import ApprovalLedger
 from optimizer.audit import AuditLog
+from optimizer.index.build import TrajectoryIndex
+from optimizer.index.spans import spans_of
 from optimizer.patch_store import PatchStore
 from optimizer.segment.store import SegmentStore
 from optimizer.store import TrajectoryStore
@@ -69,6 +71,11 @@ class Home:
     @property
     def segments(self) -> SegmentStore:
         return SegmentStore(self.trajectories, self.group_of)
+
+    @property
+    def index(self) -> TrajectoryIndex:
+        """The search index over the trajectories; brought up to date by whoever uses it."""
+        return TrajectoryIndex(self.trajectories, spans_of(self.segments))
 
     def group_of(self, skill: str) -> str | None:
         """Group of a skill; None for one that is not in the bank."""

@@ -3,23 +3,33 @@
 1. Appending redacts secrets first; nothing that looks like one reaches the disk.
 2. Reading splits on byte 0x0A only and goes on behind a bad line: one bad byte costs one line, which is counted.
 3. A reader that remembers where it was (`Position`) reads only what is new. A file that shrank or whose read part
-   changed (rotation, restore) is read again from its start.
+   changed (rotation, restore, compaction) is read again from its start.
+4. A reader that sets `limit_bytes` holds no more than about that much of a file, however large it is.
 """
 
 import hashlib
 import os
+import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
 from optimizer.events import BadEvent, Event, parse, to_line
 from optimizer.ids import ID_PATTERN, BadId, check_id
 from optimizer.redact import redact, redact_text
-from skill_bank.files import append_line, iterate_lines
+from skill_bank.files import append_line
 
-_MARK_BYTES = 256
-"""Bytes before a position that are remembered, to notice that a file is no longer the one that was read."""
+_WHOLE_BYTES = 128 * 1024
+"""What was read of a file is hashed whole up to so many bytes; beyond, its beginning, its end and windows between."""
+
+_WINDOWS = 24
+_WINDOW_BYTES = 2048
+
+_APPEND_TRIES = 8
+"""A session's folder may be pruned between making it and writing into it; then it is made again."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +52,18 @@ class Batch:
     position: Position
     restarted: bool
     """The file was not the one that was read before: these events are all of it, from line 0."""
+    more: bool = False
+    """The limit was reached; complete lines follow."""
+
+
+@dataclass(frozen=True)
+class RawFile:
+    """What a look at a session's file shows without reading it."""
+
+    session: str
+    size: int
+    mtime_ns: int
+    inode: int
 
 
 class TrajectoryStore:
@@ -58,7 +80,6 @@ class TrajectoryStore:
     def append(self, event: Event) -> None:
         """Adds an event to its session, redacted."""
         path = self.file(event.session)
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         clean = msgspec.structs.replace(
             event,
             input=redact(event.input),
@@ -66,18 +87,45 @@ class TrajectoryStore:
             text=None if event.text is None else redact_text(event.text),
             reason=None if event.reason is None else redact_text(event.reason),
         )
-        append_line(path, to_line(clean))
+        line = to_line(clean)
+        for left in reversed(range(_APPEND_TRIES)):
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            try:
+                append_line(path, line)
+                return
+            except FileNotFoundError:
+                if left == 0:
+                    raise
+
+    def files(self) -> list[RawFile]:
+        """The sessions' files by size and time, in no order; nothing of them is read."""
+        found: list[RawFile] = []
+        try:
+            entries = os.scandir(self.raw)
+        except (FileNotFoundError, NotADirectoryError):
+            return found
+        with entries:
+            for entry in entries:
+                if ID_PATTERN.match(entry.name):
+                    one = self._look(entry.name)
+                    if one is not None:
+                        found.append(one)
+        return found
+
+    def look(self, session: str) -> RawFile | None:
+        """One session's file; None where it has none. Raises BadId."""
+        return self._look(check_id(session, "session"))
+
+    def _look(self, session: str) -> RawFile | None:
+        try:
+            seen = os.stat(f"{self.raw}/{session}/events.jsonl")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return RawFile(session, seen.st_size, seen.st_mtime_ns, seen.st_ino) if _is_file(seen) else None
 
     def sessions(self) -> list[str]:
         """Sessions with events, oldest change first."""
-        if not self.raw.is_dir():
-            return []
-        found = []
-        for entry in os.scandir(self.raw):
-            path = Path(entry.path) / "events.jsonl"
-            if ID_PATTERN.match(entry.name) and path.is_file():
-                found.append((path.stat().st_mtime_ns, entry.name))
-        return [name for _, name in sorted(found)]
+        return [one.session for one in sorted(self.files(), key=lambda one: (one.mtime_ns, one.session))]
 
     def resolve(self, session: str | None) -> str:
         """The session asked for, by id or unambiguous beginning; None: the latest. Raises BadId with what there is."""
@@ -93,41 +141,93 @@ class TrajectoryStore:
             raise BadId(f"{session!r} {problem}: {some}")
         return matching[0]
 
-    def read(self, session: str, since: Position | None = None) -> Batch:
-        """The events from `since` on (all by default). A session without a file has no events."""
-        path = self.file(session)
-        if not path.exists():
-            return Batch([], [], Position(), since is not None and since.offset > 0)
+    def read(self, session: str, since: Position | None = None, *, limit_bytes: int | None = None) -> Batch:
+        """The events from `since` on (all by default). A session without a file has no events.
+
+        With `limit_bytes`, stops behind the line that reaches it; `more` says that complete lines may follow.
+        """
         position = since or Position()
-        restarted = position.offset > 0 and _mark(path, position.offset) != position.mark
-        if restarted:
-            position = Position()
-        events: list[Event] = []
-        bad: list[int] = []
-        offset, number = position.offset, position.line
-        for behind, line in iterate_lines(path, position.offset):
-            if line.strip():
-                try:
-                    events.append(parse(line, number))
-                except BadEvent:
-                    bad.append(number)
-            offset, number = behind, number + 1
-        return Batch(events, bad, Position(offset, number, _mark(path, offset)), restarted)
+        try:
+            with open(self.file(session), "rb") as stream:
+                return _read(stream, position, limit_bytes)
+        except FileNotFoundError:
+            return Batch([], [], Position(), position.offset > 0)
 
     def event(self, session: str, line: int) -> Event:
         """One event by its identity. Raises BadId where that line holds none."""
-        for event in self.read(session).events:
-            if event.line == line:
-                return event
+        try:
+            with open(self.file(session), "rb") as stream:
+                for number, (_, text) in enumerate(_lines(stream, 0)):
+                    if number == line and text.strip():
+                        return parse(text, number)
+                    if number >= line:
+                        break
+        except (FileNotFoundError, BadEvent):
+            pass
         raise BadId(f"session {session} has no event in line {line}")
 
 
-def _mark(path: Path, offset: int) -> str:
-    """Hash of the bytes before `offset`; empty where the file is shorter."""
+def folder_of(session: str) -> str:
+    """Name of the folder in which a source's session lies: its id, or one made from it where it cannot name a folder.
+
+    The same rule by which `mcp-evo-hook` files what it gets.
+    """
+    if ID_PATTERN.match(session):
+        return session
+    return "session-" + hashlib.sha256(session.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _read(stream: BinaryIO, position: Position, limit_bytes: int | None) -> Batch:
+    restarted = position.offset > 0 and _mark(stream, position.offset) != position.mark
+    if restarted:
+        position = Position()
+    events: list[Event] = []
+    bad: list[int] = []
+    offset, number, more = position.offset, position.line, False
+    for behind, line in _lines(stream, position.offset):
+        if line.strip():
+            try:
+                events.append(parse(line, number))
+            except BadEvent:
+                bad.append(number)
+        offset, number = behind, number + 1
+        if limit_bytes is not None and offset - position.offset >= limit_bytes:
+            more = True
+            break
+    return Batch(events, bad, Position(offset, number, _mark(stream, offset)), restarted, more)
+
+
+def _is_file(seen: os.stat_result) -> bool:
+    return stat.S_ISREG(seen.st_mode)
+
+
+def _lines(stream: BinaryIO, offset: int) -> Iterator[tuple[int, bytes]]:
+    """(offset behind the line, line without its line feed) for each complete line from `offset` on."""
+    stream.seek(offset)
+    for line in stream:  # a binary stream splits on 0x0A only
+        if not line.endswith(b"\n"):
+            return
+        offset += len(line)
+        yield offset, line[:-1]
+
+
+def _mark(stream: BinaryIO, offset: int) -> str:
+    """Hash of what is before `offset`; empty where the file is shorter.
+
+    A small part is hashed whole, so that no change of it goes unseen; of a large one, windows all over it, since a
+    reader that follows a growing file asks for this after each event.
+    """
     if offset == 0:
         return ""
-    with open(path, "rb") as stream:
-        start = max(offset - _MARK_BYTES, 0)
+    if os.fstat(stream.fileno()).st_size < offset:
+        return ""
+    digest = hashlib.blake2b(offset.to_bytes(8, "big"), digest_size=8)
+    if offset <= _WHOLE_BYTES:
+        windows = [(0, offset)]
+    else:
+        step = (offset - _WINDOW_BYTES) / (_WINDOWS - 1)
+        windows = [(int(number * step), _WINDOW_BYTES) for number in range(_WINDOWS)]
+    for start, length in windows:
         stream.seek(start)
-        data = stream.read(offset - start)
-    return hashlib.sha256(data).hexdigest()[:16] if len(data) == offset - start else ""
+        digest.update(stream.read(length))
+    return digest.hexdigest()
