@@ -1,72 +1,328 @@
 """Secrets are taken out before anything is stored.
 
-Known shapes (keys of common services, bearer headers, private keys, tokens in URLs) wherever they occur in a text, and
-the values of fields whose name says that they are secret. What is left is `[redacted:<what>]`.
+1. *Shapes*: keys whose makers gave them a recognisable form, private keys, bearer and basic headers, cookies, logins in
+   URLs, wherever they stand in a text.
+2. *Names*: the value assigned to a name that says it is secret (`.env` lines, JSON and YAML in a text, code, options of
+   commands, connection strings, fields of a JSON document). Strong names (`password`, `api_key`) hide any literal, weak
+   ones (`token`, `key`) only what looks drawn at random. A reference (`os.environ[…]`, `$PASSWORD`, `args.secret`) is
+   no secret.
+3. What is left is `[redacted:<what>]`. Names, keys of documents, hashes, paths and identifiers stay. Redacting twice
+   changes nothing.
+4. The workspace's `config.yaml` may say more: `redaction: {patterns: […], fields: […], keep: […]}`, regular expressions
+   of further secrets, names of further secret fields, regular expressions of what is none. Nothing switches it off.
+
+Standard library only (the hook imports this), except for reading that configuration.
 """
 
+import json
 import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
-_SHAPES: tuple[tuple[str, re.Pattern[str]], ...] = (
-    (
-        "private-key",
-        re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),
-    ),
-    ("anthropic-key", re.compile(r"\bsk-ant-[A-Za-z0-9_-]{16,}")),
-    ("api-key", re.compile(r"\bsk-[A-Za-z0-9_-]{20,}")),
-    ("aws-key", re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b")),
-    ("github-token", re.compile(r"\b(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,})")),
-    ("gitlab-token", re.compile(r"\bglpat-[A-Za-z0-9_-]{16,}")),
-    ("hf-token", re.compile(r"\bhf_[A-Za-z0-9]{20,}")),
-    ("google-key", re.compile(r"\bAIza[A-Za-z0-9_-]{30,}")),
-    ("slack-token", re.compile(r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}")),
-    ("stripe-key", re.compile(r"\b[rs]k_(?:live|test)_[A-Za-z0-9]{16,}")),
-    ("jwt", re.compile(r"\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{5,}")),
-    ("bearer", re.compile(r"(?i)(?<=bearer )[A-Za-z0-9._~+/=-]{12,}")),
-    ("basic-auth", re.compile(r"(?i)(?<=authorization: basic )[A-Za-z0-9+/=]{8,}")),
-    ("url-password", re.compile(r"(?<=://)[^\s:/@]+:[^\s/@]+(?=@)")),
-    (
-        "assignment",
-        re.compile(
-            r"""(?ix)(?<![a-z0-9])
-            (?P<name>[a-z0-9_-]* (?:password|passwd|secret|api[_-]?key|access[_-]?token|auth[_-]?token))
-            (?P<sign> ["']? \s* [:=] \s* ["']? ) (?P<value> [^\s"'&,;{}\[\]]{6,} )"""
-        ),
-    ),
-)
+from optimizer.capture.prefilter import LAST_WORDS, STRONG_NAMES, WEAK_NAMES, suspicious
+from optimizer.secret_shapes import SHAPES, looks_random
 
-_SECRET_FIELD = re.compile(
-    r"(?i)(?:^|[_-])(?:password|passwd|secret|secret_key|api_?key|apikey|access_token|auth_token|private_key|authorization)$"
+
+class RedactionConfigError(ValueError):
+    """`redaction` of config.yaml that cannot be used; the message says what is allowed."""
+
+
+_STRONG = frozenset(re.sub(r"[^a-z0-9]", "", name) for name in STRONG_NAMES) - {"pwd"}
+_STRONG_HEADERS = frozenset({"authorization", "proxyauthorization", "cookie", "setcookie"})
+_WEAK = tuple(name.strip("_") for name in WEAK_NAMES)
+
+_ALL_NAMES = tuple(sorted((*STRONG_NAMES, *WEAK_NAMES), key=len, reverse=True))
+_NAMES = "|".join(map(re.escape, _ALL_NAMES))
+
+_ASSIGNMENT = re.compile(
+    rf"""(?ix)(?P<name>{_NAMES})
+    (?P<sign>  \\{{0,2}}["'`]? [ \t]{{0,8}} (?::=|=>|[:=]) [ \t]{{0,8}} )
+    (?: (?P<open> \\{{0,2}}["'`] ) (?P<quoted> (?: (?!(?P=open)) [^\n] ){{1,4096}} ) (?P=open)
+      | (?P<plain> [^\s"'`,;&<>()\[\]{{}}\\]{{1,4096}} ) (?P<next> [(\[]? ) )"""
 )
+"""name, sign, and a value in quotation marks (which may be escaped) or without."""
+
+_OPTION = re.compile(
+    rf"""(?ix)(?<![^\s"'`=]) --(?:[a-z0-9]+[-_]){{0,6}}(?P<name>{_NAMES}) (?P<sign>[ \t]{{1,4}})
+    (?P<open>["']?) (?P<plain>[^\s"'\\$<-][^\s"'\\]{{2,4095}})"""
+)
+"""`--password VALUE` on a command line."""
+
+_NO_SECRETS = frozenset(
+    {
+        *("none", "null", "nil", "true", "false", "undefined", "optional", "required", "any", "str", "string", "text"),
+        *("bytes", "bool", "boolean", "int", "integer", "number", "float", "object", "dict", "list", "char", "varchar"),
+        *("input", "prompt", "value", "field", "getpass", "getenv", "environ", "env", "empty", "default", "unset"),
+        *("redacted", "secret", "password", "token", "hidden", "masked", "inherit"),
+    }
+)
+"""Words that stand where a secret would: types, values that are none, names of what is asked for."""
+
+_IDENTIFIERS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)+\Z")
+_PLACEHOLDER = re.compile(r"[*x.•…_-]+\Z|<[^>]*>\Z|\{\{.*\}\}\Z|%\([^)]*\)s\Z", re.IGNORECASE)
+
+_MIN_SECRET = 4
+"""Characters; shorter values of strong names are not hidden (they are flags, numbers, placeholders)."""
 
 
 def redact_text(text: str) -> str:
     """`text` without secrets."""
-    for what, shape in _SHAPES:
-        if what == "assignment":
-            text = shape.sub(_keep_name, text)
-        else:
-            text = shape.sub(f"[redacted:{what}]", text)
-    return text
-
-
-def _keep_name(match: re.Match[str]) -> str:
-    if match["value"].startswith("[redacted"):
-        return match[0]
-    return f"{match['name']}{match['sign']}[redacted:value]"
+    return _STANDARD.redact_text(text)
 
 
 def redact(value: Any) -> Any:
     """A JSON value without secrets; equal to the input where there are none."""
-    if isinstance(value, str):
-        return redact_text(value)
-    if isinstance(value, dict):
-        return {
-            key: "[redacted:field]"
-            if isinstance(key, str) and isinstance(one, str) and one and _SECRET_FIELD.search(key)
-            else redact(one)
-            for key, one in value.items()
-        }
-    if isinstance(value, list | tuple):
-        return [redact(one) for one in value]
-    return value
+    return _STANDARD.redact(value)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What counts as a secret: the shapes and names above and what a workspace adds."""
+
+    patterns: tuple[re.Pattern[str], ...] = ()
+    fields: frozenset[str] = frozenset()
+    """Folded, letters and digits only."""
+    keep: tuple[re.Pattern[str], ...] = ()
+
+    def redact_text(self, text: str) -> str:
+        """`text` without secrets."""
+        if len(text) < _MIN_SECRET:
+            return text
+        for shape in SHAPES:
+            if shape.may_be_in(text):
+                text = shape.pattern.sub(self._replacing(shape.what, shape.replaced), text)
+        text = self._without_assigned(text)
+        if "--" in text:
+            text = _OPTION.sub(self._assigned, text)
+        for pattern in self.patterns:
+            text = pattern.sub(self._replacing("configured", None), text)
+        return text
+
+    def _without_assigned(self, text: str) -> str:
+        """`text` without the values assigned to names that say they are secret."""
+        parts: list[str] = []
+        end = 0
+        for at in _name_positions(text):
+            if at < end:
+                continue
+            match = _ASSIGNMENT.match(text, at)
+            if match is not None:
+                parts += (text[end:at], self._assigned(match))
+                end = match.end()
+        return "".join((*parts, text[end:])) if parts else text
+
+    def redact(self, value: Any) -> Any:
+        """A JSON value without secrets. Raises RecursionError for one that is nested too deeply."""
+        if not self.patterns and not self.fields and isinstance(value, dict | list):
+            encoded = json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace")
+            if not suspicious(encoded):
+                return value
+        return self._redact(value)
+
+    def _redact(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.redact_text(value)
+        if isinstance(value, dict):
+            return self._document(value)
+        if isinstance(value, list | tuple):
+            return [self._redact(one) for one in value]
+        return value
+
+    def _document(self, value: Mapping[Any, Any]) -> dict[Any, Any]:
+        out: dict[Any, Any] = {}
+        named = self._names_a_secret(value)
+        for key, one in value.items():
+            if isinstance(key, str) and (self._secret_field(key, one) or (named and key in ("value", "Value"))):
+                one = self._field(one)
+            else:
+                one = self._redact(one)
+            out[self._key(key, out)] = one
+        return out
+
+    def _key(self, key: Any, out: Mapping[Any, Any]) -> Any:
+        """A key stays, unless it is a secret itself."""
+        if not isinstance(key, str) or len(key) < 16:
+            return key
+        clean = key
+        for shape in SHAPES:
+            if shape.may_be_in(clean):
+                clean = shape.pattern.sub(self._replacing(shape.what, shape.replaced), clean)
+        number = 2
+        name = clean
+        while clean != key and name in out:
+            name, number = f"{clean}#{number}", number + 1
+        return name
+
+    def _secret_field(self, key: str, value: Any) -> bool:
+        """Whether a field's value is a secret because of the field's name."""
+        folded = re.sub(r"[^a-z0-9]", "", key[-80:].lower())
+        if folded in self.fields:
+            return True
+        if not isinstance(value, str) or not value:
+            return isinstance(value, int) and not isinstance(value, bool) and folded in ("password", "passwd")
+        if folded in _STRONG_HEADERS:
+            return True
+        if any(folded.endswith(name) for name in _STRONG):
+            return not _is_reference(value, quoted=True)
+        return folded.endswith(_WEAK) and looks_random(value, hexadecimal=not folded.endswith(("key", "sig")))
+
+    def _names_a_secret(self, value: Mapping[Any, Any]) -> bool:
+        """`{"name": "DB_PASSWORD", "value": …}`, as environments of containers are written."""
+        name = value.get("name", value.get("key"))
+        return isinstance(name, str) and self._secret_field(name, value.get("value", value.get("Value")))
+
+    def _field(self, value: Any) -> Any:
+        if isinstance(value, str):
+            kept = value.startswith("[redacted") or any(one.fullmatch(value) for one in self.keep)
+            return value if kept else "[redacted:field]"
+        if isinstance(value, int) and not isinstance(value, bool):
+            return "[redacted:field]"
+        if isinstance(value, list | tuple):
+            return [self._field(one) for one in value]
+        return self._redact(value)
+
+    def _replacing(
+        self, what: str, replaced: Callable[[re.Match[str]], str | None] | None
+    ) -> Callable[[re.Match[str]], str]:
+        def replace(match: re.Match[str]) -> str:
+            if any(one.search(match[0]) for one in self.keep):
+                return match[0]
+            if replaced is None:
+                return f"[redacted:{what}]"
+            text = replaced(match)
+            return match[0] if text is None else text
+
+        return replace
+
+    def _assigned(self, match: re.Match[str]) -> str:
+        groups = match.groupdict()
+        quoted, plain = groups.get("quoted"), groups.get("plain")
+        value = quoted if quoted is not None else (plain or "")
+        if value.startswith("[redacted") or len(value) < _MIN_SECRET or groups.get("next"):
+            return match[0]
+        if any(one.search(value) for one in self.keep) or not _hides(match, value, quoted is not None):
+            return match[0]
+        begin = match.start("quoted" if quoted is not None else "plain") - match.start()
+        return f"{match[0][:begin]}[redacted:value]{match[0][begin + len(value) :]}"
+
+
+def _name_positions(text: str) -> list[int]:
+    """Where the names stand, with room for a sign behind them; found by plain search, which no text makes slow."""
+    folded = text.lower()
+    if len(folded) != len(text):  # a few letters have no lower case of one character
+        folded = text.translate(_ASCII_LOWER)
+    found: set[int] = set()
+    for last in LAST_WORDS:
+        at = folded.find(last)
+        while at >= 0:
+            end = at + len(last)
+            if folded[end : end + 16].lstrip("\\\"'` \t")[:1] in (":", "="):
+                before = folded[max(end - 24, 0) : end]
+                found.add(end - max(len(name) for name in _ALL_NAMES if before.endswith(name)))
+            at = folded.find(last, end)
+    return sorted(found)
+
+
+_ASCII_LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
+
+
+def _hides(match: re.Match[str], value: str, quoted: bool) -> bool:
+    """Whether the value assigned to a name is a secret and not a reference, a type or a placeholder."""
+    name = match["name"].lower()
+    shell = match["name"].isupper() and not quoted and "=" in match["sign"] and match["sign"] == match["sign"].strip()
+    if _is_reference(value, quoted=quoted or shell):
+        return False
+    if name == "pwd":  # the working directory, except between the parts of a connection string
+        return value[:1] not in "/~." and match.string[max(match.start() - 1, 0) : match.start()] in (";", " ", "")
+    if name in WEAK_NAMES and not _ends_strongly(match):
+        return looks_random(value, hexadecimal=name not in ("key", "sig"))
+    return True
+
+
+def _ends_strongly(match: re.Match[str]) -> bool:
+    """Whether the name is a strong one together with what stands before it (`--auth-token`)."""
+    end = match.end("name")
+    return match.string[max(end - 24, 0) : end].lower().endswith(STRONG_NAMES)
+
+
+def _is_reference(value: str, *, quoted: bool) -> bool:
+    """Whether a value says where a secret comes from, or that there is none, instead of being it."""
+    if value[:1] in "$%" or value.startswith(("${", "{{", "<", "#{", "os.", "process.env", "env:", "[redacted")):
+        return True
+    if value.rstrip(".:").lower() in _NO_SECRETS or _PLACEHOLDER.match(value):
+        return True
+    if not quoted and ("=" in value[:1] or _IDENTIFIERS.match(value) is not None):
+        return True
+    return quoted and len(value) > 200 and " " in value  # prose
+
+
+_STANDARD = Rules()
+
+
+def rules_of(home: str | Path) -> Rules:
+    """The rules of a workspace: the standard ones and what its `config.yaml` adds.
+
+    A configuration that cannot be read or used leaves the standard rules in force for what it says wrongly; `mcp-evo
+    doctor` tells (`checked_rules`).
+    """
+    path = Path(home) / "config.yaml"
+    try:
+        stat = path.stat()
+    except OSError:
+        return _STANDARD
+    return _rules_in(path, stat.st_mtime_ns, stat.st_size)
+
+
+@lru_cache(maxsize=16)
+def _rules_in(path: Path, changed: int, size: int) -> Rules:
+    try:
+        return checked_rules(path)
+    except (OSError, RedactionConfigError):
+        return _STANDARD
+
+
+def checked_rules(path: Path) -> Rules:
+    """The rules of a `config.yaml`. Raises RedactionConfigError that says what is wrong, OSError."""
+    data = path.read_bytes()
+    if b"redaction" not in data:
+        return _STANDARD
+    import yaml
+
+    try:
+        document = yaml.safe_load(data)
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise RedactionConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    section = document.get("redaction") if isinstance(document, dict) else None
+    if section is None:
+        return _STANDARD
+    if not isinstance(section, dict) or not set(section) <= {"patterns", "fields", "keep"}:
+        raise RedactionConfigError(f"{path}: redaction holds lists named patterns, fields and keep, nothing else")
+    lists: dict[str, list[str]] = {}
+    for name in ("patterns", "fields", "keep"):
+        one = section.get(name) or []
+        if not isinstance(one, list) or not all(isinstance(text, str) and text for text in one):
+            raise RedactionConfigError(f"{path}: redaction.{name} must be a list of texts that are not empty")
+        lists[name] = one
+    return Rules(
+        patterns=_compiled(path, "patterns", lists["patterns"]),
+        fields=frozenset(re.sub(r"[^a-z0-9]", "", name.lower()) for name in lists["fields"]),
+        keep=_compiled(path, "keep", lists["keep"]),
+    )
+
+
+def _compiled(path: Path, name: str, texts: list[str]) -> tuple[re.Pattern[str], ...]:
+    found = []
+    for text in texts:
+        try:
+            pattern = re.compile(text)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise RedactionConfigError(
+                f"{path}: redaction.{name}: {text!r} is no regular expression: {error}"
+            ) from error
+        if pattern.match("") is not None:
+            raise RedactionConfigError(f"{path}: redaction.{name}: {text!r} matches the empty text")
+        found.append(pattern)
+    return tuple(found)

@@ -1,33 +1,29 @@
 """`mcp-evo-hook`: takes one Claude Code hook event on standard input and appends it to its session's raw events.
 
-1. Standard library only, and as little of it as possible: the process costs little more than a bare Python.
+1. Standard library only, and as little of it as possible (no `re`, no `json` on the way most events take): the process
+   costs little more than a bare Python.
 2. It never disturbs the agent: always exit status 0, nothing on standard output, and never a workspace made. What went
-   wrong is counted in `trajectories/hook-errors.log` of the workspace, where there is one.
+   wrong is counted in `trajectories/hook-errors.log` of the workspace, where there is one; `mcp-evo doctor` shows it.
 3. The event is stored as it came, on one line, with the time of arrival put in front; it is parsed only where its bytes
    look as if they held a secret (then it is stored redacted) or where its session cannot be told otherwise.
 4. One write on an append-only handle under the lock that every other writer of the file takes: no line is lost or torn.
 """
 
 import os
-import re
 import sys
 import time
 
-_SESSION = re.compile(rb'"session_id"\s*:\s*"([^"\\]{1,200})"')
-_CWD = re.compile(rb'"cwd"\s*:\s*"([^"\\]{1,4000})"')
-_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
+from optimizer.capture.prefilter import suspicious
 
-_SUSPICIOUS = (
-    *(b"sk-", b"AKIA", b"ASIA", b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_", b"github_pat_", b"glpat-", b"hf_"),
-    *(b"AIza", b"xox", b"_live_", b"_test_", b"eyJ", b"PRIVATE KEY", b"://"),
-)
-"""Fixed bytes without which no shape of a secret can match."""
-
-_SUSPICIOUS_FOLDED = (b"bearer", b"basic ", b"password", b"passwd", b"secret", b"api", b"token", b"authorization")
-"""The same, whatever their case."""
+_ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
 
 MAX_BYTES = 32 * 1024 * 1024
 """An event larger than this is not one of an agent's calls; it is counted as an error."""
+
+ERRORS = "hook-errors.log"
+"""Side file of errors in `trajectories`; `.1` behind it when it has grown."""
+
+_MAX_ERROR_BYTES = 256 * 1024
 
 
 def main() -> None:
@@ -42,7 +38,7 @@ def main() -> None:
                 note_error(home, error)
     except Exception:  # nothing may reach the agent, and there is no workspace to note it in
         pass
-    sys.exit(0)
+    os._exit(0)  # nothing is open or buffered; taking the interpreter down costs a tenth of the process
 
 
 def workspace_of(data: bytes) -> str | None:
@@ -50,7 +46,7 @@ def workspace_of(data: bytes) -> str | None:
     fixed = os.environ.get("MCP_EVO_HOME")
     if fixed:
         return fixed if os.path.isdir(fixed) else None
-    folder = os.environ.get("CLAUDE_PROJECT_DIR") or _folder_of(data)
+    folder = os.environ.get("CLAUDE_PROJECT_DIR") or field(data, "cwd")
     while folder:
         candidate = os.path.join(folder, ".mcp-evo")
         if os.path.isdir(candidate):
@@ -62,21 +58,24 @@ def workspace_of(data: bytes) -> str | None:
     return None
 
 
-def _folder_of(data: bytes) -> str | None:
-    return _field(data, "cwd", _CWD)
+def field(data: bytes, name: str) -> str | None:
+    """A top-level text field: by its bytes where they stand before anything nested, else by parsing.
 
-
-def _field(data: bytes, name: str, pattern: "re.Pattern[bytes]") -> str | None:
-    """A top-level text field: by its bytes where they are there once, else by parsing."""
-    if data.count(b'"%s"' % name.encode()) == 1:
-        found = pattern.search(data)
-        if found is not None:
-            return found[1].decode("utf-8")
+    The bytes `"name"` cannot stand inside a JSON string, where their quotation marks would be escaped.
+    """
+    at = data.find(b'"%s"' % name.encode())
+    if at >= 0 and data.count(b"{", 0, at) == 1 and b"[" not in data[:at]:
+        rest = data[at + len(name) + 2 : at + len(name) + 4200].lstrip()
+        if rest.startswith(b":"):
+            rest = rest[1:].lstrip()
+            end = rest.find(b'"', 1)
+            if rest.startswith(b'"') and end > 1 and b"\\" not in rest[:end]:
+                return rest[1:end].decode("utf-8")
     import json
 
     document = json.loads(data)
     value = document.get(name) if isinstance(document, dict) else None
-    return value if isinstance(value, str) else None
+    return value if isinstance(value, str) and value else None
 
 
 def capture(home: str, data: bytes) -> None:
@@ -84,39 +83,47 @@ def capture(home: str, data: bytes) -> None:
     data = data.strip().replace(b"\r", b" ").replace(b"\n", b" ")  # JSON text never holds them inside a string
     if not data.startswith(b"{") or len(data) > MAX_BYTES:
         raise ValueError("not an event: no JSON object, or too large")
-    session = _field(data, "session_id", _SESSION)
+    session = field(data, "session_id")
     if session is None:
         raise ValueError("an event without session_id")
-    if suspicious(data):
-        data = _redacted(data)
+    if suspicious(data) or _has_own_rules(home):
+        data = _redacted(home, data)
     body = data[1:].lstrip()
     line = b'{"received_at":%.6f%s%s\n' % (time.time(), b"" if body.startswith(b"}") else b",", body)
-    _append(os.path.join(home, "trajectories", "raw", _folder_name(session)), line)
+    _append(os.path.join(home, "trajectories", "raw", folder_name(session)), line)
 
 
-def suspicious(data: bytes) -> bool:
-    """Whether the bytes may hold a secret; a false alarm only costs time."""
-    if any(part in data for part in _SUSPICIOUS):
-        return True
-    folded = data.lower()
-    return any(part in folded for part in _SUSPICIOUS_FOLDED)
+def _has_own_rules(home: str) -> bool:
+    """Whether the workspace's configuration says what else is a secret."""
+    try:
+        with open(os.path.join(home, "config.yaml"), "rb") as stream:
+            return b"\nredaction:" in b"\n" + stream.read()
+    except OSError:
+        return False
 
 
-def _redacted(data: bytes) -> bytes:
+def _redacted(home: str, data: bytes) -> bytes:
+    """The event without secrets; as text where it is not JSON or too deep to be parsed."""
     import json
 
-    from optimizer.redact import redact
+    from optimizer.redact import rules_of
 
-    return json.dumps(redact(json.loads(data)), ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+    rules = rules_of(home)
+    try:
+        clean = json.dumps(rules.redact(json.loads(data)), ensure_ascii=False, separators=(",", ":"))
+        return clean.encode("utf-8", "backslashreplace")  # half a surrogate pair becomes its escape
+    except (ValueError, RecursionError):
+        text = rules.redact_text(data.decode("utf-8", "surrogateescape"))
+        return text.encode("utf-8", "surrogateescape").replace(b"\n", b" ")
 
 
-def _folder_name(session: str) -> str:
+def folder_name(session: str) -> str:
     """The session, or an id made from it where it cannot name a folder."""
-    if _ID.match(session):
+    if 0 < len(session) <= 64 and _ID_CHARACTERS.issuperset(session) and session[0] not in "-_":
         return session
     import hashlib
 
-    return "session-" + hashlib.sha256(session.encode()).hexdigest()[:16]
+    return "session-" + hashlib.sha256(session.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _append(folder: str, line: bytes) -> None:
@@ -143,12 +150,16 @@ def _append(folder: str, line: bytes) -> None:
 
 
 def note_error(home: str, error: Exception) -> None:
-    """Adds a line to the side file of errors; `mcp-evo doctor` may count them."""
+    """Adds a line to the side file of errors."""
     folder = os.path.join(home, "trajectories")
     os.makedirs(folder, mode=0o700, exist_ok=True)
+    path = os.path.join(folder, ERRORS)
     text = f"{time.time():.3f} {type(error).__name__}: {str(error)[:200]}".replace("\n", " ") + "\n"
-    handle = os.open(os.path.join(folder, "hook-errors.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
-        os.write(handle, text.encode("utf-8"))
+        os.write(handle, text.encode("utf-8", "backslashreplace"))
+        grown = os.fstat(handle).st_size > _MAX_ERROR_BYTES
     finally:
         os.close(handle)
+    if grown:
+        os.replace(path, path + ".1")
