@@ -59,6 +59,7 @@ class Tracker(TrainerCallback):
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any) -> None:
         self._call("the end", lambda inner: inner.on_train_end(args, state, control, **more))
         if self.name == "wandb":  # else the next run of a warm worker would go on in this one's curves
+            self._inner = self._inner or TrainerCallback()
             self._call("the end", lambda _: import_module("wandb").finish())
 
 
