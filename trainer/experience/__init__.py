@@ -1,1 +1,2 @@
-"""Past lessons in new rollouts. So far: the block in which an experience enters a prompt."""
+"""Past lessons in new rollouts: the pool (`pool`, `source`), what a lesson is made of (`distil`), how it gets into a
+prompt (`block`)."""
