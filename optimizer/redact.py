@@ -11,44 +11,44 @@
 4. The workspace's `config.yaml` may say more: `redaction: {patterns: […], fields: […], keep: […]}`, regular expressions
    of further secrets, names of further secret fields, regular expressions of what is none. Nothing switches it off.
 
-Standard library only (the hook imports this), except for reading that configuration.
+Standard library only, and little of it: the hook imports this. Patterns are compiled when first needed.
 """
 
+from __future__ import annotations
+
 import json
+import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
-from typing import Any
 
 from optimizer.capture.prefilter import LAST_WORDS, STRONG_NAMES, WEAK_NAMES, suspicious
-from optimizer.secret_shapes import SHAPES, looks_random
+from optimizer.secret_shapes import SHAPES, Replacement, looks_random
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # what only a reader and a type checker need costs the hook a fifth of its time
+    from typing import Any
 
 
 class RedactionConfigError(ValueError):
     """`redaction` of config.yaml that cannot be used; the message says what is allowed."""
 
 
-_STRONG = frozenset(re.sub(r"[^a-z0-9]", "", name) for name in STRONG_NAMES) - {"pwd"}
+_STRONG = frozenset(name.replace("_", "").replace("-", "") for name in STRONG_NAMES) - {"pwd"}
 _STRONG_HEADERS = frozenset({"authorization", "proxyauthorization", "cookie", "setcookie"})
 _WEAK = tuple(name.strip("_") for name in WEAK_NAMES)
 
 _ALL_NAMES = tuple(sorted((*STRONG_NAMES, *WEAK_NAMES), key=len, reverse=True))
 _NAMES = "|".join(map(re.escape, _ALL_NAMES))
 
-_ASSIGNMENT = re.compile(
-    rf"""(?ix)(?P<name>{_NAMES})
+_ASSIGNMENT = rf"""(?ix)(?P<name>{_NAMES})
     (?P<sign>  \\{{0,2}}["'`]? [ \t]{{0,8}} (?::=|=>|[:=]) [ \t]{{0,8}} )
     (?: (?P<open> \\{{0,2}}["'`] ) (?P<quoted> (?: (?!(?P=open)) [^\n] ){{1,4096}} ) (?P=open)
       | (?P<plain> [^\s"'`,;&<>()\[\]{{}}\\]{{1,4096}} ) (?P<next> [(\[]? ) )"""
-)
 """name, sign, and a value in quotation marks (which may be escaped) or without."""
 
-_OPTION = re.compile(
-    rf"""(?ix)(?<![^\s"'`=]) --(?:[a-z0-9]+[-_]){{0,6}}(?P<name>{_NAMES}) (?P<sign>[ \t]{{1,4}})
+_OPTION = rf"""(?ix)(?<![^\s"'`=]) --(?:[a-z0-9]+[-_]){{0,6}}(?P<name>{_NAMES}) (?P<sign>[ \t]{{1,4}})
     (?P<open>["']?) (?P<plain>[^\s"'\\$<-][^\s"'\\]{{2,4095}})"""
-)
 """`--password VALUE` on a command line."""
 
 _NO_SECRETS = frozenset(
@@ -61,8 +61,8 @@ _NO_SECRETS = frozenset(
 )
 """Words that stand where a secret would: types, values that are none, names of what is asked for."""
 
-_IDENTIFIERS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)+\Z")
-_PLACEHOLDER = re.compile(r"[*x.•…_-]+\Z|<[^>]*>\Z|\{\{.*\}\}\Z|%\([^)]*\)s\Z", re.IGNORECASE)
+_IDENTIFIERS = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)+\Z"
+_PLACEHOLDER = r"[*xX.•…_-]+\Z|<[^>]*>\Z|\{\{.*\}\}\Z|%\([^)]*\)s\Z"
 
 _MIN_SECRET = 4
 """Characters; shorter values of strong names are not hidden (they are flags, numbers, placeholders)."""
@@ -78,25 +78,33 @@ def redact(value: Any) -> Any:
     return _STANDARD.redact(value)
 
 
-@dataclass(frozen=True)
 class Rules:
     """What counts as a secret: the shapes and names above and what a workspace adds."""
 
-    patterns: tuple[re.Pattern[str], ...] = ()
-    fields: frozenset[str] = frozenset()
-    """Folded, letters and digits only."""
-    keep: tuple[re.Pattern[str], ...] = ()
+    __slots__ = ("fields", "keep", "patterns")
+
+    def __init__(
+        self,
+        patterns: tuple[re.Pattern[str], ...] = (),
+        fields: frozenset[str] = frozenset(),
+        keep: tuple[re.Pattern[str], ...] = (),
+    ) -> None:
+        self.patterns = patterns
+        self.fields = fields
+        """Folded, letters and digits only."""
+        self.keep = keep
 
     def redact_text(self, text: str) -> str:
         """`text` without secrets."""
         if len(text) < _MIN_SECRET:
             return text
+        folded = text.lower()
         for shape in SHAPES:
-            if shape.may_be_in(text):
+            if shape.may_be_in(text, folded):
                 text = shape.pattern.sub(self._replacing(shape.what, shape.replaced), text)
         text = self._without_assigned(text)
         if "--" in text:
-            text = _OPTION.sub(self._assigned, text)
+            text = re.sub(_OPTION, self._assigned, text)
         for pattern in self.patterns:
             text = pattern.sub(self._replacing("configured", None), text)
         return text
@@ -108,7 +116,7 @@ class Rules:
         for at in _name_positions(text):
             if at < end:
                 continue
-            match = _ASSIGNMENT.match(text, at)
+            match = _assignment().match(text, at)
             if match is not None:
                 parts += (text[end:at], self._assigned(match))
                 end = match.end()
@@ -146,9 +154,9 @@ class Rules:
         """A key stays, unless it is a secret itself."""
         if not isinstance(key, str) or len(key) < 16:
             return key
-        clean = key
+        clean, folded = key, key.lower()
         for shape in SHAPES:
-            if shape.may_be_in(clean):
+            if shape.may_be_in(clean, folded):
                 clean = shape.pattern.sub(self._replacing(shape.what, shape.replaced), clean)
         number = 2
         name = clean
@@ -184,9 +192,7 @@ class Rules:
             return [self._field(one) for one in value]
         return self._redact(value)
 
-    def _replacing(
-        self, what: str, replaced: Callable[[re.Match[str]], str | None] | None
-    ) -> Callable[[re.Match[str]], str]:
+    def _replacing(self, what: str, replaced: Replacement | None) -> Callable[[re.Match[str]], str]:
         def replace(match: re.Match[str]) -> str:
             if any(one.search(match[0]) for one in self.keep):
                 return match[0]
@@ -207,6 +213,11 @@ class Rules:
             return match[0]
         begin = match.start("quoted" if quoted is not None else "plain") - match.start()
         return f"{match[0][:begin]}[redacted:value]{match[0][begin + len(value) :]}"
+
+
+@lru_cache(maxsize=1)
+def _assignment() -> re.Pattern[str]:
+    return re.compile(_ASSIGNMENT)
 
 
 def _name_positions(text: str) -> list[int]:
@@ -252,9 +263,9 @@ def _is_reference(value: str, *, quoted: bool) -> bool:
     """Whether a value says where a secret comes from, or that there is none, instead of being it."""
     if value[:1] in "$%" or value.startswith(("${", "{{", "<", "#{", "os.", "process.env", "env:", "[redacted")):
         return True
-    if value.rstrip(".:").lower() in _NO_SECRETS or _PLACEHOLDER.match(value):
+    if value.rstrip(".:").lower() in _NO_SECRETS or re.match(_PLACEHOLDER, value):
         return True
-    if not quoted and ("=" in value[:1] or _IDENTIFIERS.match(value) is not None):
+    if not quoted and ("=" in value[:1] or re.match(_IDENTIFIERS, value) is not None):
         return True
     return quoted and len(value) > 200 and " " in value  # prose
 
@@ -262,31 +273,32 @@ def _is_reference(value: str, *, quoted: bool) -> bool:
 _STANDARD = Rules()
 
 
-def rules_of(home: str | Path) -> Rules:
+def rules_of(home: str | os.PathLike[str]) -> Rules:
     """The rules of a workspace: the standard ones and what its `config.yaml` adds.
 
     A configuration that cannot be read or used leaves the standard rules in force for what it says wrongly; `mcp-evo
     doctor` tells (`checked_rules`).
     """
-    path = Path(home) / "config.yaml"
+    path = os.path.join(home, "config.yaml")
     try:
-        stat = path.stat()
+        stat = os.stat(path)
     except OSError:
         return _STANDARD
     return _rules_in(path, stat.st_mtime_ns, stat.st_size)
 
 
 @lru_cache(maxsize=16)
-def _rules_in(path: Path, changed: int, size: int) -> Rules:
+def _rules_in(path: str, changed: int, size: int) -> Rules:
     try:
         return checked_rules(path)
     except (OSError, RedactionConfigError):
         return _STANDARD
 
 
-def checked_rules(path: Path) -> Rules:
+def checked_rules(path: str | os.PathLike[str]) -> Rules:
     """The rules of a `config.yaml`. Raises RedactionConfigError that says what is wrong, OSError."""
-    data = path.read_bytes()
+    with open(path, "rb") as stream:
+        data = stream.read()
     if b"redaction" not in data:
         return _STANDARD
     import yaml
@@ -313,7 +325,7 @@ def checked_rules(path: Path) -> Rules:
     )
 
 
-def _compiled(path: Path, name: str, texts: list[str]) -> tuple[re.Pattern[str], ...]:
+def _compiled(path: str | os.PathLike[str], name: str, texts: list[str]) -> tuple[re.Pattern[str], ...]:
     found = []
     for text in texts:
         try:

@@ -7,24 +7,46 @@ Formats are those that the makers document or that their keys visibly have; leng
 import base64
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+
+Replacement = Callable[[re.Match[str]], str | None]
+"""What takes a match's place; None: the match is no secret."""
 
 
-@dataclass(frozen=True)
 class Shape:
-    """One form."""
+    """One form. No dataclass and compiled when first used: a hook pays for what it imports, each time."""
 
-    what: str
-    pattern: re.Pattern[str]
-    marks: tuple[str, ...]
-    folded: bool = False
-    """The marks are lower case and stand in the folded text."""
-    replaced: Callable[[re.Match[str]], str | None] | None = None
-    """What takes the match's place; None as a result: the match is no secret. Without it: `[redacted:<what>]`."""
+    __slots__ = ("_compiled", "folded", "marks", "replaced", "source", "what")
 
-    def may_be_in(self, text: str) -> bool:
-        """Whether one of the marks is there."""
-        searched = text.lower() if self.folded else text
+    def __init__(
+        self,
+        what: str,
+        source: str,
+        marks: tuple[str, ...],
+        *,
+        folded: bool = False,
+        replaced: Replacement | None = None,
+    ) -> None:
+        self.what = what
+        self.source = source
+        """The pattern."""
+        self.marks = marks
+        """One of these is in every match."""
+        self.folded = folded
+        """The pattern ignores case, and the marks stand in the folded text."""
+        self.replaced = replaced
+        """None: `[redacted:<what>]`."""
+        self._compiled: re.Pattern[str] | None = None
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """Compiled."""
+        if self._compiled is None:
+            self._compiled = re.compile(self.source, re.IGNORECASE if self.folded else 0)
+        return self._compiled
+
+    def may_be_in(self, text: str, folded: str) -> bool:
+        """Whether one of the marks is in a text; `folded` is the same in lower case."""
+        searched = folded if self.folded else text
         return any(mark in searched for mark in self.marks)
 
 
@@ -34,7 +56,7 @@ _EDGE = r"(?<![A-Za-z0-9])"
 
 def _key(what: str, *marks: str, body: str = r"[A-Za-z0-9_-]{20,512}") -> Shape:
     """A key that begins with one of the marks."""
-    return Shape(what, re.compile(f"{_EDGE}(?:{'|'.join(map(re.escape, marks))}){body}"), marks)
+    return Shape(what, f"{_EDGE}(?:{'|'.join(map(re.escape, marks))}){body}", marks)
 
 
 def looks_random(value: str, *, hexadecimal: bool = True) -> bool:
@@ -42,14 +64,14 @@ def looks_random(value: str, *, hexadecimal: bool = True) -> bool:
 
     `hexadecimal`: whether one that consists of hexadecimal digits only counts; such a one may as well be a hash.
     """
-    if not 16 <= len(value) <= 4096 or _RANDOM.match(value) is None:
+    if not 16 <= len(value) <= 4096 or re.match(_RANDOM, value) is None:
         return False
     digits = sum(one.isdigit() for one in value)
     upper = sum(one.isupper() for one in value)
     lower = sum(one.islower() for one in value)
-    if _HEX.match(value) is not None:
-        return hexadecimal and digits >= 3 and upper + lower >= 3 and _UUID.match(value) is None
-    if value.count("/") >= 2 and _WORD_PATH.match(value) is not None:
+    if re.match(_HEX, value) is not None:
+        return hexadecimal and digits >= 3 and upper + lower >= 3 and re.match(_UUID, value) is None
+    if value.count("/") >= 2 and re.match(_WORD_PATH, value) is not None:
         return False
     words = re.split(r"[^A-Za-z0-9]+", value)
     if max(map(len, words)) < 12:  # words, versions and dates joined by signs
@@ -59,10 +81,10 @@ def looks_random(value: str, *, hexadecimal: bool = True) -> bool:
     return min(upper, lower) >= 0.3 * len(value)  # CamelCase has fewer capitals
 
 
-_RANDOM = re.compile(r"[A-Za-z0-9_\-.+/=~%]+\Z")
-_HEX = re.compile(r"[0-9a-fA-F-]+\Z")
-_UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\Z")
-_WORD_PATH = re.compile(r"[/.~]?(?:[A-Za-z0-9_.-]{1,40}/)+[A-Za-z0-9_.-]{0,40}\Z")
+_RANDOM = r"[A-Za-z0-9_\-.+/=~%]+\Z"
+_HEX = r"[0-9a-fA-F-]+\Z"
+_UUID = r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\Z"
+_WORD_PATH = r"[/.~]?(?:[A-Za-z0-9_.-]{1,40}/)+[A-Za-z0-9_.-]{0,40}\Z"
 
 
 def _bearer(match: re.Match[str]) -> str | None:
@@ -114,13 +136,11 @@ _PEM_NAME = r"(?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?"
 SHAPES: tuple[Shape, ...] = (
     Shape(
         "private-key",
-        re.compile(
-            rf"-----BEGIN {_PEM_NAME}-----"
-            rf"(?:(?:(?!-----BEGIN)[\s\S]){{0,20000}}?-----END {_PEM_NAME}-----|[A-Za-z0-9+/=\s\\]{{40,}})"
-        ),
+        (rf"-----BEGIN {_PEM_NAME}-----"
+            rf"(?:(?:(?!-----BEGIN)[\s\S]){{0,20000}}?-----END {_PEM_NAME}-----|[A-Za-z0-9+/=\s\\]{{40,}})"),
         ("PRIVATE KEY",),
     ),
-    Shape("private-key", re.compile(r"Private-Lines: \d+\s[A-Za-z0-9+/=\s\\]{40,}"), ("Private-Lines:",)),
+    Shape("private-key", r"Private-Lines: \d+\s[A-Za-z0-9+/=\s\\]{40,}", ("Private-Lines:",)),
     _key("age-key", "AGE-SECRET-KEY-1", body=r"[A-Z0-9]{50,60}"),
     _key("anthropic-key", "sk-ant-"),
     _key("api-key", "sk-"),
@@ -133,18 +153,18 @@ SHAPES: tuple[Shape, ...] = (
     _key("google-key", "AIza", body=r"[A-Za-z0-9_-]{30,64}"),
     _key("google-secret", "GOCSPX-"),
     _key("google-token", "ya29.", "1//0", body=r"[A-Za-z0-9._-]{24,2048}"),
-    Shape("slack-token", re.compile(_EDGE + r"(?:xox[a-z](?:\.[a-z0-9]+)?-|xapp-)[A-Za-z0-9-]{10,512}"),
+    Shape("slack-token", _EDGE + r"(?:xox[a-z](?:\.[a-z0-9]+)?-|xapp-)[A-Za-z0-9-]{10,512}",
           ("xox", "xapp-")),
-    Shape("webhook", re.compile(r"(?<=hooks\.slack\.com/)(?:services|workflows|triggers)/[A-Za-z0-9/_-]{16,256}"),
+    Shape("webhook", r"(?<=hooks\.slack\.com/)(?:services|workflows|triggers)/[A-Za-z0-9/_-]{16,256}",
           ("hooks.slack.com/",)),
-    Shape("webhook", re.compile(r"(?<=/api/webhooks/)\d{10,24}/[A-Za-z0-9_-]{40,128}"), ("/api/webhooks/",)),
+    Shape("webhook", r"(?<=/api/webhooks/)\d{10,24}/[A-Za-z0-9_-]{40,128}", ("/api/webhooks/",)),
     _key("npm-token", "npm_", body=r"[A-Za-z0-9]{36,64}"),
     _key("pypi-token", "pypi-AgE", body=r"[A-Za-z0-9_-]{50,1024}"),
     _key("rubygems-key", "rubygems_", body=r"[a-f0-9]{40,64}"),
     _key("digitalocean-token", "dop_v1_", "doo_v1_", "dor_v1_", body=r"[a-f0-9]{40,80}"),
     _key("sendgrid-key", "SG.", body=r"[A-Za-z0-9_-]{16,64}\.[A-Za-z0-9_-]{30,64}"),
     _key("mailgun-key", "key-", body=r"[0-9a-f]{32}(?![0-9a-f])"),
-    Shape("mailchimp-key", re.compile(_EDGE + r"[0-9a-f]{32}-us\d{1,2}(?!\d)"), ("-us",)),
+    Shape("mailchimp-key", _EDGE + r"[0-9a-f]{32}-us\d{1,2}(?!\d)", ("-us",)),
     _key("brevo-key", "xkeysib-", body=r"[a-f0-9]{40,80}(?:-[A-Za-z0-9]{10,24})?"),
     _key("resend-key", "re_", body=r"[A-Za-z0-9]{6,12}_[A-Za-z0-9]{20,32}"),
     _key("twilio-key", "SK", body=r"[0-9a-f]{32}(?![0-9a-zA-Z])"),
@@ -181,49 +201,39 @@ SHAPES: tuple[Shape, ...] = (
     _key("tailscale-key", "tskey-", body=r"[a-z]{2,10}-[A-Za-z0-9]{6,32}-[A-Za-z0-9]{16,64}"),
     _key("contentful-token", "CFPAT-", body=r"[A-Za-z0-9_-]{40,64}"),
     _key("netlify-token", "nfp_", body=r"[A-Za-z0-9]{36,64}"),
-    Shape("terraform-token", re.compile(_EDGE + r"[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,80}"), (".atlasv1.",)),
-    Shape("telegram-token", re.compile(_EDGE + r"\d{8,10}:AA[A-Za-z0-9_-]{32,36}(?![A-Za-z0-9])"), (":AA",)),
-    Shape("azure-secret", re.compile(_EDGE + r"[A-Za-z0-9_~.-]{3}\dQ~[A-Za-z0-9_~.-]{31,34}(?![A-Za-z0-9])"), ("Q~",)),
-    Shape("jwt", re.compile(_EDGE + r"eyJ[A-Za-z0-9_-]{10,4096}\.[A-Za-z0-9_-]{10,16384}(?:\.[A-Za-z0-9_-]{5,4096})?"),
+    Shape("terraform-token", _EDGE + r"[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,80}", (".atlasv1.",)),
+    Shape("telegram-token", _EDGE + r"\d{8,10}:AA[A-Za-z0-9_-]{32,36}(?![A-Za-z0-9])", (":AA",)),
+    Shape("azure-secret", _EDGE + r"[A-Za-z0-9_~.-]{3}\dQ~[A-Za-z0-9_~.-]{31,34}(?![A-Za-z0-9])", ("Q~",)),
+    Shape("jwt", _EDGE + r"eyJ[A-Za-z0-9_-]{10,4096}\.[A-Za-z0-9_-]{10,16384}(?:\.[A-Za-z0-9_-]{5,4096})?",
           ("eyJ",)),
-    Shape("bearer", re.compile(r"(?P<head>\bbearer[ \t]{1,4})(?P<value>[A-Za-z0-9._~+/=-]{12,4096})", re.IGNORECASE),
+    Shape("bearer", r"(?P<head>\bbearer[ \t]{1,4})(?P<value>[A-Za-z0-9._~+/=-]{12,4096})",
           ("bearer",), folded=True, replaced=_bearer),
-    Shape("basic-auth", re.compile(r"(?P<head>\bbasic[ \t]{1,4})(?P<value>[A-Za-z0-9+/]{6,1024}={0,2})", re.IGNORECASE),
+    Shape("basic-auth", r"(?P<head>\bbasic[ \t]{1,4})(?P<value>[A-Za-z0-9+/]{6,1024}={0,2})",
           ("basic",), folded=True, replaced=_basic),
     Shape(
         "header",
-        re.compile(
-            r"(?P<head>\b(?:proxy-)?authorization\\{0,2}[\"']?[ \t]{0,4}[:=][ \t]{0,4}\\{0,2}[\"']?"
-            r"(?!(?:bearer|basic)\b)(?:[a-z][a-z0-9-]{1,20}[ \t]{1,4})?)(?P<value>[^\s\"'\\,;}\])(]{8,4096})",
-            re.IGNORECASE,
-        ),
+        (r"(?P<head>\b(?:proxy-)?authorization\\{0,2}[\"']?[ \t]{0,4}[:=][ \t]{0,4}\\{0,2}[\"']?"
+            r"(?!(?:bearer|basic)\b)(?:[a-z][a-z0-9-]{1,20}[ \t]{1,4})?)(?P<value>[^\s\"'\\,;}\])(]{8,4096})"),
         ("authorization",), folded=True, replaced=_header,
     ),
     Shape(
         "header",
-        re.compile(
-            r"(?P<head>\b(?:set-)?cookie:[ \t]{0,4})(?P<value>[^\s\"'\\=;]{1,128}=[^\r\n\"'\\]{6,4096})",
-            re.IGNORECASE,
-        ),
+        r"(?P<head>\b(?:set-)?cookie:[ \t]{0,4})(?P<value>[^\s\"'\\=;]{1,128}=[^\r\n\"'\\]{6,4096})",
         ("cookie:",), folded=True, replaced=_header,
     ),
-    Shape("url-password", re.compile(r"(?<=://)(?P<login>[^\s:/@\"'<>]{0,256}(?::[^\s/\"'<>]{1,256})?)(?=@[A-Za-z0-9\[])"),
+    Shape("url-password", r"(?<=://)(?P<login>[^\s:/@\"'<>]{0,256}(?::[^\s/\"'<>]{1,256})?)(?=@[A-Za-z0-9\[])",
           ("://",), replaced=_login),
     Shape(
         "password",
-        re.compile(
-            r"(?P<head>(?<![^\s\"'`])(?:-u|--user|--proxy-user)[ =]?[\"']?[^\s:\"'/\\-][^\s:\"'/\\]{0,127}:)"
-            r"(?P<value>[^\s\"'\\]{3,512})"
-        ),
+        (r"(?P<head>(?<![^\s\"'`])(?:-u|--user|--proxy-user)[ =]?[\"']?[^\s:\"'/\\-][^\s:\"'/\\]{0,127}:)"
+            r"(?P<value>[^\s\"'\\]{3,512})"),
         ("-u", "--user", "--proxy-user"), replaced=_option_user,
     ),
-    Shape("password", re.compile(r"(?P<head>\bsshpass[ ]+-p[ ]*[\"']?)(?P<value>[^\s\"'\\]{3,512})"),
+    Shape("password", r"(?P<head>\bsshpass[ ]+-p[ ]*[\"']?)(?P<value>[^\s\"'\\]{3,512})",
           ("sshpass",), replaced=_value),
     Shape(
         "password",
-        re.compile(
-            r"(?P<head>\blogin\s{1,4}\S{1,128}\s{1,4}password\s{1,4})(?P<value>[^\s\"'\\]{3,512})", re.IGNORECASE
-        ),
+        r"(?P<head>\blogin\s{1,4}\S{1,128}\s{1,4}password\s{1,4})(?P<value>[^\s\"'\\]{3,512})",
         ("password",), folded=True, replaced=_value,
     ),
 )  # fmt: skip
