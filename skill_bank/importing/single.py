@@ -55,9 +55,9 @@ def import_single(path: Path, group: str = "imported") -> Migration:
     if fixed != raw:
         notes.add(file.name, 1, Kind.CHANGED, f"the front matter is written anew, as it was not valid: {why}")
     body = head.body
-    if not body.endswith("\n"):
+    if not text.endswith("\n"):
         notes.add(file.name, len(lines), Kind.CHANGED, "a line feed is added at the end")
-        body += "\n"
+        body += "\n" if body else ""
     base = f"---\n{fixed}\n---\n{_sectioned(body, notes, file.name, head.body_line)}"
     expected = f"---\n{fixed}\n---\n{body}"
     plain = {
