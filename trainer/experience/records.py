@@ -128,13 +128,15 @@ class ExperienceRecord:
     def rendered(self) -> str:
         """The lesson as one line for a prompt.
 
-        A question gives `For a task like: <question> <content>.`, in which form the bundled model knows lessons.
+        A question, with slots or not, gives `For a task like: <question> <content>.`: the bundled model was trained on
+        lessons of this form.
         """
         situation, what = self.when_to_use.strip(), self.content.strip()
         if not situation:
             return what
-        if situation.endswith(("?", "？")):
-            text = f"For a task like: {situation} {what}"
+        if situation.endswith(("?", "？")) or SLOTTED in self.tags:
+            stop = "" if situation.endswith(("?", "？", ".", "。", "!")) else "."
+            text = f"For a task like: {situation}{stop} {what}"
         else:
             text = f"{situation.rstrip('.:。：')}: {what}"
         return text if text.endswith((".", "。", "!", "?")) else f"{text}."

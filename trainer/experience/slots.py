@@ -128,7 +128,7 @@ def _options(value: str, question: str, earlier: Sequence[Call]) -> Iterator[lis
 
 
 def _bindings(text: str, question: str, earlier: Sequence[Call], *, words: bool) -> list[Part]:
-    if not text or (words and text.casefold() in FUNCTION_WORDS):
+    if not text or (words and text in FUNCTION_WORDS):
         return []
     bound: list[Part] = [Slot(start, text) for start in _places(text, question)]
     for number in range(len(earlier) - 1, -1, -1):
