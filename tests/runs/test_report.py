@@ -5,8 +5,9 @@ import json
 from run_helpers import MakeRun
 
 from trainer.runs.launch import LocalLauncher, wait
-from trainer.runs.report import _own_conversation, build_report, eval_line, headline, report_lines, run_json
+from trainer.runs.report import build_report, eval_line, headline, report_lines, run_json
 from trainer.runs.rundir import RunDirectory
+from trainer.runs.samples import own_conversation
 from trainer.runs.types import Eval, Failure, RunState, Verdict
 from trainer.runs.workspace import Workspace
 
@@ -50,8 +51,8 @@ def test_a_finished_run(workspace: Workspace, launcher: LocalLauncher, make_run:
     assert report.validation == ((5, 0.75),)
     assert [sample.label for sample in report.samples] == [
         "a failure at the start",
-        "a success at the end",
-        "a failure at the end",
+        "best",
+        "worst",
     ]
     assert set(report.files) == {"run", "metrics", "episodes", "log"}
     text = "\n".join(report_lines(report, width=100))
@@ -124,6 +125,6 @@ def test_a_sample_begins_with_its_question_not_with_worked_examples() -> None:
         {"role": "user", "content": "What is 2 + 3?\n\nThe room is dark."},
         {"role": "assistant", "content": "5"},
     ]
-    assert _own_conversation(turns, "What is 2 + 3?") == turns[3:]
-    assert _own_conversation(turns, None) == turns
-    assert _own_conversation(turns, "What is 9 + 9?") == turns
+    assert own_conversation(turns, "What is 2 + 3?") == turns[3:]
+    assert own_conversation(turns, None) == turns
+    assert own_conversation(turns, "What is 9 + 9?") == turns

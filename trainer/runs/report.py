@@ -4,8 +4,9 @@
 """
 
 import json
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,13 @@ from trainer.runs.detectors.feed import alerts_of, strongest
 from trainer.runs.detectors.types import Alert
 from trainer.runs.diagnose import DEFAULT_THRESHOLDS, Finding, Thresholds, diagnose_run
 from trainer.runs.errors import RunError
+from trainer.runs.review import Review, Stretch
+from trainer.runs.review_files import review_of, validations_of
 from trainer.runs.rundir import RunDirectory
+from trainer.runs.samples import SampleEpisode, sample_episodes
 from trainer.runs.series import RunSeries
 from trainer.runs.types import Eval, RunDocument, RunState, Verdict
 from trainer.runs.wording import counted
-
-MAX_TEXT = 300
-"""Characters of one message shown of a sample episode."""
 
 MAX_ALARMS = 5
 """Alarms that the closing report lists, the most severe first."""
@@ -34,18 +35,6 @@ _VERDICTS = {
 
 PHASES = ("generate", "environment", "logprob", "update", "other")
 """Phases of a step that metrics lines time; they add up to the step."""
-
-
-@dataclass(frozen=True)
-class SampleEpisode:
-    """One episode to look at."""
-
-    label: str
-    step: int
-    reward: float | None
-    stop_reason: str | None
-    messages: tuple[tuple[str, str], ...]
-    """(role, text), tool calls written as text."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +52,7 @@ class RunReport:
     """(step, success on the validation split)."""
     phase_seconds: dict[str, float] = field(default_factory=dict)
     """Phase → seconds over the whole run."""
+    review: Review = field(default_factory=Review)
     samples: tuple[SampleEpisode, ...] = ()
     files: dict[str, str] = field(default_factory=dict)
     """What → absolute path, of what exists."""
@@ -78,9 +68,10 @@ def build_report(directory: RunDirectory, thresholds: Thresholds = DEFAULT_THRES
         findings=tuple(diagnose_run(directory, thresholds)),
         alerts=tuple(strongest(alerts_of(directory))),
         reward=tuple(series.points("reward_mean")),
-        validation=tuple(_validations(directory)),
+        validation=tuple(validations_of(directory)),
         phase_seconds=phase_seconds(directory.metrics()),
-        samples=tuple(_samples(directory)),
+        review=review_of(directory),
+        samples=tuple(sample_episodes(directory)),
         files=_files(directory),
     )
 
@@ -96,88 +87,6 @@ def phase_seconds(metrics: list[dict[str, Any]]) -> dict[str, float]:
             if isinstance(value, (int, float)):
                 total[str(phase)] = total.get(str(phase), 0.0) + float(value)
     return total
-
-
-def _validations(directory: RunDirectory) -> list[tuple[int, float]]:
-    points = []
-    for event in directory.events():
-        result = event.get("eval")
-        if event.get("kind") != "validation" or not isinstance(result, dict):
-            continue
-        step, mean = event.get("step"), result.get("mean")
-        if isinstance(step, int) and isinstance(mean, (int, float)):
-            points.append((step, float(mean)))
-    return points
-
-
-def _samples(directory: RunDirectory) -> list[SampleEpisode]:
-    """A failure of the first kept step, and a success and a failure of the last one."""
-    steps = directory.episode_steps()
-    if not steps:
-        return []
-    first, last = directory.episodes(steps[0]), directory.episodes(steps[-1])
-    chosen = [
-        ("a failure at the start", steps[0], _pick(first, good=False)),
-        ("a success at the end", steps[-1], _pick(last, good=True)),
-        ("a failure at the end", steps[-1], _pick(last, good=False)),
-    ]
-    seen: set[int] = set()
-    samples = []
-    for label, step, episode in chosen:
-        if episode is not None and id(episode) not in seen:
-            seen.add(id(episode))
-            samples.append(_sample(label, step, episode))
-    return samples
-
-
-def _pick(episodes: list[dict[str, Any]], *, good: bool) -> dict[str, Any] | None:
-    for episode in episodes:
-        reward = episode.get("reward")
-        if isinstance(reward, (int, float)) and (reward > 0.5) == good:
-            return episode
-    return None
-
-
-def _sample(label: str, step: int, episode: dict[str, Any]) -> SampleEpisode:
-    messages = episode.get("messages")
-    if isinstance(messages, list):
-        messages = _own_conversation(messages, episode.get("prompt"))
-    shown = tuple(_message(one) for one in messages if isinstance(one, dict)) if isinstance(messages, list) else ()
-    reward = episode.get("reward")
-    stop = episode.get("stop_reason")
-    return SampleEpisode(
-        label,
-        step,
-        float(reward) if isinstance(reward, (int, float)) else None,
-        str(stop) if stop is not None else None,
-        tuple(one for one in shown if one[0] != "system"),
-    )
-
-
-def _own_conversation(messages: list[Any], question: Any) -> list[Any]:
-    """From the question on: worked examples, which stand before it, are the same in every episode."""
-    asked = [
-        at
-        for at, one in enumerate(messages)
-        if isinstance(one, dict) and one.get("role") == "user" and isinstance(question, str)
-        if str(one.get("content", "")).startswith(question)
-    ]
-    return messages[asked[-1] :] if asked else messages
-
-
-def _message(message: dict[str, Any]) -> tuple[str, str]:
-    parts = [str(message["content"])] if message.get("content") else []
-    calls = message.get("tool_calls")
-    for call in calls if isinstance(calls, list) else []:
-        function = call.get("function", call) if isinstance(call, dict) else {}
-        arguments = function.get("arguments", {})
-        if isinstance(arguments, dict):
-            shown = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
-        else:
-            shown = str(arguments)
-        parts.append(f"{function.get('name')}({shown})")
-    text = " ".join(" ".join(parts).split())
-    return str(message.get("role", "?")), text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
 
 
 def _files(directory: RunDirectory) -> dict[str, str]:
@@ -244,6 +153,7 @@ def report_lines(report: RunReport, *, width: int = 80) -> list[str]:
     if report.findings:
         lines += ["", "What the numbers say"]
         lines += [f"  {finding.sentence}" for finding in report.findings[:3]]
+    lines += review_lines(report.review)
     alarms = [alert for alert, _ in report.alerts if alert.severity.is_alarm]
     if alarms:
         lines += ["", "Seen while it ran"]
@@ -263,6 +173,58 @@ def report_lines(report: RunReport, *, width: int = 80) -> list[str]:
     return lines
 
 
+_COLUMNS = (
+    ("reward", "reward_mean"),
+    ("entropy", "entropy"),
+    ("flat", "frac_zero_variance"),
+    ("parsed", "parse_ok_rate"),
+    ("calls", "tool_call_rate"),
+    ("cut", "truncated_rate"),
+    ("tokens", "completion_mean"),
+)
+"""Columns of the table of parts: heading, measure."""
+
+
+def review_lines(review: Review) -> list[str]:
+    """The run by its parts, and what changed between them; nothing for a run that is too short for parts."""
+    if not review.quarters:
+        return []
+    head = "".join(f"{name:>9}" for name, _ in _COLUMNS) + f"{'validated':>11}"
+    lines = ["", f"{'By part (mean over steps)':26}{head}"]
+    lines += [_stretch_line(one) for one in (*review.quarters, *review.epochs)]
+    lines += [f"  {one.sentence}" for one in review.shifts]
+    lines += [f"  {one.sentence}" for one in review.revisits]
+    return lines
+
+
+def _stretch_line(one: Stretch) -> str:
+    cells = ""
+    for _, measure in _COLUMNS:
+        level = one.levels.get(measure)
+        cells += f"{'–' if level is None else format(level.mean, '.3g'):>9}"
+    validated = "–" if one.validation is None else f"{one.validation:.3f}"
+    return f"  {one.name}, {one.first_step}–{one.last_step}".ljust(26) + cells + f"{validated:>11}"
+
+
+def review_json(review: Review) -> dict[str, Any]:
+    """The review as JSON: parts with (mean, standard error or null) of each measure, shifts, epochs side by side."""
+
+    def part(one: Stretch) -> dict[str, Any]:
+        levels = {
+            name: [round(level.mean, 5), round(level.error, 5) if math.isfinite(level.error) else None]
+            for name, level in one.levels.items()
+        }
+        steps = [one.first_step, one.last_step]
+        return {"name": one.name, "steps": steps, "levels": levels, "validation": one.validation}
+
+    return {
+        "quarters": [part(one) for one in review.quarters],
+        "epochs": [part(one) for one in review.epochs],
+        "shifts": [asdict(one) for one in review.shifts],
+        "revisits": [{**asdict(one), "sentence": one.sentence} for one in review.revisits],
+    }
+
+
 def run_json(directory: RunDirectory) -> dict[str, Any]:
     """The run document as `runs show --json` gives it: the file, with findings, config and files added."""
     document = directory.read_document()
@@ -276,6 +238,7 @@ def run_json(directory: RunDirectory) -> dict[str, Any]:
         {"kind": one.kind.value, "sentence": one.sentence, "numbers": one.numbers, "confidence": one.confidence}
         for one in report.findings
     ]
+    result["review"] = review_json(report.review)
     result["alerts"] = [{**alert.as_dict(), "times": times} for alert, times in report.alerts]
     result["files"] = report.files
     json.dumps(result, allow_nan=False)  # strict JSON, or a clear error here instead of in somebody's reader
