@@ -2,36 +2,33 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
 from filelock import FileLock
 
 from skill_bank.compile import compile_skills
-from skill_bank.files import write_bytes_atomic
-from skill_bank.format import Reader
-from skill_bank.index import ID, BankIndex, parse_index
-from skill_bank.live import LiveBank, build_all, source_of, targets_of, unknown_skill
+from skill_bank.index import ID
+from skill_bank.live import build_all, targets_of
 from skill_bank.manifest import edit_status, render_manifest, render_patch
 from skill_bank.patchfile import parse_patch
-from skill_bank.policy import CompiledPolicy, ResolvedPolicy
-from skill_bank.swap import replace_folder
+from skill_bank.reading import ReadableBank
+from skill_bank.seeding import SHIPPED, copy_shipped
+from skill_bank.squash import Folding
+from skill_bank.swap import replace_folders
 from skill_bank.types import (
     BankError,
     BuiltSkill,
+    Manifest,
     Patch,
     PatchAction,
     PatchStatus,
     PatchText,
     Problem,
-    SkillInfo,
     SkillSource,
 )
 from skill_bank.versions import VersionRecord
-
-SHIPPED = Path(__file__).parent / "bank"
-"""The bank that comes with the package."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +43,27 @@ class CompileReport:
     """Skill → its newest version, where the live bank was compiled."""
     out: Path | None = None
     """Where the folders are; None: nothing was written."""
+    pinned: dict[str, int] = field(default_factory=dict)
+    """Skills that were left as they are, and the version that each is pinned to."""
+
+    @property
+    def warnings(self) -> tuple[Problem, ...]:
+        """What does not forbid the skills and ought to be mended, in order of file and line."""
+        return tuple(sorted({one for skill in self.skills.values() for one in skill.warnings}))
 
 
-class SkillBank:
+@dataclass(frozen=True)
+class SquashReport:
+    """What a squash did, or would do."""
+
+    skill: str
+    folding: Folding
+    version: VersionRecord | None
+    """None: a dry run."""
+
+
+class SkillBank(ReadableBank):
     """A bank on disk."""
-
-    def __init__(self, root: Path | str) -> None:
-        self.root = Path(root)
-        self._live = LiveBank(self.root)
 
     @classmethod
     def shipped(cls) -> Self:
@@ -70,130 +80,11 @@ class SkillBank:
         dest.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(str(dest) + ".seed.lock", mode=0o600):
             if not (dest / "bank.yaml").exists():
-                _copy_shipped(dest)
+                copy_shipped(dest)
         bank = cls(dest)
         if any(bank._live.versions.latest(name) is None for name in bank.skills()):
             bank.compile("all", reason="seed")
         return bank
-
-    # Reading
-
-    def index(self) -> BankIndex:
-        """`bank.yaml`, parsed. Raises BankError."""
-        problems: list[Problem] = []
-        text = Reader(self.root).text("bank.yaml", problems)
-        if text is None:
-            missing = Problem("bank.yaml", 0, f"there is no bank in {self.root}", "Create one: mcp-evo init")
-            raise BankError(problems or [missing])
-        index, problems = parse_index(text)
-        if problems:
-            raise BankError(problems)
-        return index
-
-    def groups(self) -> dict[str, tuple[str, ...]]:
-        """Group → its skills, in the order of bank.yaml."""
-        index = self.index()
-        return {
-            group: tuple(name for name, entry in index.skills.items() if entry.group == group) for group in index.groups
-        }
-
-    def skills(self, group: str | None = None) -> tuple[str, ...]:
-        """All skills, or those of a group."""
-        return tuple(name for name, entry in self.index().skills.items() if group is None or entry.group == group)
-
-    def group_of(self, skill: str) -> str:
-        """The group of a skill. Raises BankError naming the skills that exist."""
-        index = self.index()
-        if skill not in index.skills:
-            raise unknown_skill(skill, index.skills)
-        return index.skills[skill].group
-
-    def children(self, skill: str) -> tuple[str, ...]:
-        """The skills that this one orchestrates."""
-        self.group_of(skill)
-        return self.index().skills[skill].children
-
-    def source(self, skill: str) -> SkillSource:
-        """Everything of a skill on disk: sections, manifest, patches, schema. Raises BankError."""
-        return source_of(self._live.load(), skill)
-
-    def patches(self, skill: str) -> dict[str, Patch]:
-        """Every patch of a skill that can be read, whatever its status."""
-        return dict(self.source(skill).patches)
-
-    def status(self) -> list[SkillInfo]:
-        """Every skill at a glance, with what is wrong with its files."""
-        bank = self._live.load()
-        found: list[SkillInfo] = []
-        for name, entry in bank.index.skills.items():
-            source = bank.sources.get(name)
-            latest = self._live.versions.latest(name)
-            found.append(
-                SkillInfo(
-                    name=name,
-                    group=entry.group,
-                    description=str(source.base.fields.get("description", "")) if source else "",
-                    children=entry.children,
-                    active=source.manifest.active if source else (),
-                    patches={one.id: one.status.value for one in source.patches.values()} if source else {},
-                    profiles=tuple(sorted(source.manifest.profiles)) if source else (),
-                    has_policy=source is not None and source.schema is not None,
-                    version=latest.number if latest else None,
-                    digest=latest.digest if latest else None,
-                    stale=source is None or latest is None or dict(latest.sources) != self._live.hashes(source),
-                    problems=bank.problems.get(name, ()),
-                )
-            )
-        return found
-
-    def load_compiled(self, skill: str) -> str:
-        """The text of the live SKILL.md. Raises BankError if the skill is unknown or was never compiled."""
-        path = self.compiled_folder(skill) / "SKILL.md"
-        if not path.exists():
-            missing = f"compiled/{skill}/SKILL.md"
-            raise BankError([Problem(missing, 0, f"{skill} is not compiled", f"mcp-evo skills compile {skill}")])
-        return path.read_text(encoding="utf-8")
-
-    def compiled_folder(self, skill: str) -> Path:
-        """Where the live SKILL.md and policy.json of a skill are. Raises BankError if the skill is unknown."""
-        self.group_of(skill)
-        return self._live.folder(skill)
-
-    def policy(self, skill: str, profile: str | None = None) -> CompiledPolicy:
-        """The policy in force: the live one, or, under a profile, compiled into memory.
-
-        Raises BankError if the skill has no policy or its sources do not compile.
-        """
-        if profile is None:
-            path = self.compiled_folder(skill) / "policy.json"
-            if path.exists():
-                return CompiledPolicy.load(path)
-        built = compile_skills(self._live.load(), [skill], profile=profile)[skill]
-        if built.policy is None:
-            raise BankError([Problem("bank.yaml", 0, f"{skill} has no policy", "Ask a skill with a policy schema")])
-        return built.policy
-
-    def resolve(self, skill: str, context: Mapping[str, Any], profile: str | None = None) -> ResolvedPolicy:
-        """`policy(skill, profile).resolve(context)`."""
-        return self.policy(skill, profile).resolve(context)
-
-    def history(self, skill: str) -> list[VersionRecord]:
-        """The versions of a skill, oldest first."""
-        self.group_of(skill)
-        return self._live.versions.history(skill)
-
-    def version(self, skill: str) -> VersionRecord | None:
-        """The newest version of a skill; None if it was never compiled."""
-        self.group_of(skill)
-        return self._live.versions.latest(skill)
-
-    def version_files(self, skill: str, number: int) -> dict[str, bytes]:
-        """The compiled files of a version, byte for byte. Raises BankError."""
-        self.group_of(skill)
-        record = self._live.versions.get(skill, number)
-        return {name: self._live.versions.content(digest) for name, digest in record.files.items()}
-
-    # Compiling
 
     def compile(
         self,
@@ -218,21 +109,26 @@ class SkillBank:
                 self._live.recover()
                 built, written, records = self._live.compile(target, reason)
             unchanged = tuple(name for name in built.skills if name not in written)
-            return CompileReport(built.skills, tuple(written), unchanged, records, self.root / "compiled")
+            held = {name: one for name, one in self.pins().items() if name not in built.skills}
+            mine = {name: held[name] for name in targets_of(self._live.load(), target) if name in held}
+            return CompileReport(built.skills, tuple(written), unchanged, records, self.root / "compiled", mine)
         overlay, candidates = self._candidates(target, extra_patches)
         bank = self._live.load(overlay)
-        skills = compile_skills(bank, targets_of(bank, target), profile=profile, candidates=candidates)
+        skills = compile_skills(
+            bank, targets_of(bank, target), profile=profile, candidates=candidates, cache=self._live.built
+        )
         if out is None or dry_run:
             return CompileReport(skills, (), tuple(skills))
         folder = Path(out)
-        changed = tuple(name for name, one in skills.items() if replace_folder(folder / name, one.files))
+        replaced = replace_folders({folder / name: one.files for name, one in skills.items()})
+        changed = tuple(name for name in skills if folder / name in replaced)
         return CompileReport(skills, changed, tuple(name for name in skills if name not in changed), {}, folder)
 
     def check(self, target: str = "all") -> tuple[Problem, ...]:
         """Every problem of a skill, a group or all, under the manifest and under each profile; writes nothing."""
         bank = self._live.load()
         try:
-            build_all(bank, targets_of(bank, target))
+            build_all(bank, targets_of(bank, target), self._live.built)
         except BankError as error:
             return error.problems
         return ()
@@ -244,8 +140,6 @@ class SkillBank:
         except BankError as error:
             return error.problems
         return ()
-
-    # Changing
 
     def render_patch(
         self,
@@ -321,6 +215,7 @@ class SkillBank:
         """
         with self._live.lock:
             self._live.recover()
+            self._live.pins.check([skill])
             source = self.source(skill)
             overlay = self._status_overlay(source, patch, PatchStatus.ACTIVE)
             active, disabled = _lists(source, profile)
@@ -342,6 +237,7 @@ class SkillBank:
         """Takes the patch off the list, sets its status where no other list names it, and compiles the skill live."""
         with self._live.lock:
             self._live.recover()
+            self._live.pins.check([skill])
             source = self.source(skill)
             active, disabled = _lists(source, profile)
             overlay = self._lists_overlay(source, profile, [one for one in active if one != patch], disabled)
@@ -361,9 +257,49 @@ class SkillBank:
         """
         with self._live.lock:
             self._live.recover()
+            self._live.pins.check([skill])
             return self._live.rollback(skill, number, reason or f"rollback to {number}")
 
-    # Inside
+    def squash(self, skill: str, *, reason: str | None = None, dry_run: bool = False) -> "SquashReport":
+        """Makes the active patches part of the base, and archives them; the compiled bytes stay what they are.
+
+        Raises BankError; then nothing changed.
+        """
+        with self._live.lock:
+            self._live.recover()
+            self._live.pins.check([skill])
+            folding, record = self._live.squash(skill, reason or "squash", dry_run=dry_run)
+        return SquashReport(skill, folding, record)
+
+    def pin(self, skill: str, number: int | None = None) -> int:
+        """Holds a skill at a version (None: the newest), after a rollback to it where it is another.
+
+        Until it is let go, compiling leaves the skill as it is, and activating, squashing or rolling back is refused.
+        Returns the newest version, at which it is held. Raises BankError.
+        """
+        with self._live.lock:
+            self._live.recover()
+            self._live.pins.check([skill])
+            record = self.version(skill)
+            if record is None:
+                never = Problem(
+                    f"compiled/{skill}", 0, f"{skill} was never compiled", f"mcp-evo skills compile {skill}"
+                )
+                raise BankError([never])
+            if number is not None and number != record.number:
+                record = self._live.rollback(skill, number, f"pin {number}")
+            self._live.pins.set(skill, record.number)
+            return record.number
+
+    def unpin(self, skill: str) -> bool:
+        """Lets a skill go; False where it was not pinned."""
+        self.group_of(skill)
+        with self._live.lock:
+            self._live.recover()
+            held = skill in self.pins()
+            if held:
+                self._live.pins.set(skill, None)
+            return held
 
     def _status_overlay(self, source: SkillSource, patch: str, status: PatchStatus) -> dict[str, bytes]:
         if patch not in source.patches:
@@ -377,7 +313,8 @@ class SkillBank:
         self, source: SkillSource, profile: str | None, active: list[str], disabled: list[str]
     ) -> dict[str, bytes]:
         path = source.manifest.file
-        text = render_manifest((self.root / path).read_text("utf-8"), source.manifest, profile, (active, disabled))
+        manifest = _with_lists(source.manifest, profile, active, disabled)
+        text = render_manifest((self.root / path).read_text("utf-8"), manifest)
         return {path: text.encode("utf-8")}
 
     def _candidates(
@@ -413,25 +350,11 @@ def _lists(source: SkillSource, profile: str | None) -> tuple[list[str], list[st
     return list(chosen.active), list(chosen.disabled)
 
 
-def _copy_shipped(dest: Path) -> None:
-    """Puts the files of the shipped bank into `dest`; bank.yaml, which makes it a bank, comes last.
-
-    So a copy that was interrupted is finished by the next one. A file that is there and differs is somebody else's:
-    then nothing is copied and BankError says so.
-    """
-    sources = {
-        path.relative_to(SHIPPED): path
-        for path in sorted(SHIPPED.rglob("*"))
-        if path.is_file() and path.suffix in (".md", ".yaml", ".json") and "versions" not in path.parts
-    }
-    for name, path in sources.items():
-        target = dest / name
-        if target.exists() and target.read_bytes() != path.read_bytes():
-            message = f"{dest} holds no bank.yaml and has another '{name.as_posix()}'"
-            raise BankError([Problem(name.as_posix(), 0, message, "Name an empty folder, or remove it")])
-    for name in sorted(sources, key=lambda one: (one.name == "bank.yaml", one)):
-        (dest / name).parent.mkdir(parents=True, exist_ok=True)
-        write_bytes_atomic(dest / name, sources[name].read_bytes())
+def _with_lists(manifest: Manifest, profile: str | None, active: Sequence[str], disabled: Sequence[str]) -> Manifest:
+    if profile is None:
+        return replace(manifest, active=tuple(active), disabled=tuple(disabled))
+    changed = replace(manifest.profiles[profile], active=tuple(active), disabled=tuple(disabled))
+    return replace(manifest, profiles={**manifest.profiles, profile: changed})
 
 
 PATCH_NUMBER = re.compile(r"(\d{3,})-")

@@ -1,12 +1,13 @@
 """The compiler: sources of skills → SKILL.md and policy.json, in memory. Pure: the same texts give the same bytes.
 
 Everything is checked before anything counts: `compile_skills` returns either every skill asked for, or raises
-BankError with all the problems it found. Writing is `skill_bank.output`.
+BankError with all the problems it found. Writing is `skill_bank.live`.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from skill_bank.assemble import Assembly
 from skill_bank.format import SCHEMA_FILE, Reader, read_skill
@@ -40,25 +41,36 @@ class LoadedBank:
     """Skill → what is wrong with its files."""
 
 
-def load_bank(reader: Reader) -> LoadedBank:
-    """Reads `bank.yaml` and every skill it declares."""
+def load_bank(
+    reader: Reader, read: Callable[[SkillEntry], tuple[SkillSource | None, tuple[Problem, ...]]] | None = None
+) -> LoadedBank:
+    """Reads `bank.yaml` and every skill it declares (by `read`, where given)."""
     problems: list[Problem] = []
     text = reader.text("bank.yaml", problems)
     if text is None:
         if not problems:
             problems.append(Problem("bank.yaml", 0, "there is no bank here", "Name a folder that holds bank.yaml"))
         return LoadedBank(BankIndex("", {}, {}), tuple(problems), {}, {})
-    index, found = parse_index(text)
-    problems.extend(found)
+    index, found = _parsed_index(text)
     sources: dict[str, SkillSource] = {}
     wrong: dict[str, tuple[Problem, ...]] = {}
     for name, entry in index.skills.items():
-        mine: list[Problem] = []
-        source = read_skill(reader, entry, mine)
+        source, wrong[name] = read(entry) if read is not None else read_one(reader, entry)
         if source is not None:
             sources[name] = source
-        wrong[name] = tuple(mine)
-    return LoadedBank(index, tuple(problems), sources, wrong)
+    return LoadedBank(index, (*problems, *found), sources, wrong)
+
+
+def read_one(reader: Reader, entry: SkillEntry) -> tuple[SkillSource | None, tuple[Problem, ...]]:
+    """The sources of one skill (None where they cannot be used), and what is wrong with them."""
+    problems: list[Problem] = []
+    return read_skill(reader, entry, problems), tuple(problems)
+
+
+@lru_cache(maxsize=16)
+def _parsed_index(text: str) -> tuple[BankIndex, tuple[Problem, ...]]:
+    index, problems = parse_index(text)
+    return index, tuple(problems)
 
 
 def closure(bank: LoadedBank, skills: Iterable[str]) -> list[str]:

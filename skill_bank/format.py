@@ -5,6 +5,7 @@ file that can be seen at once are reported at once. The single formats are `skil
 """
 
 import hashlib
+import os
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
@@ -18,10 +19,11 @@ SCHEMA_FILE = "policy_schema.yaml"
 
 
 class Reader:
-    """Files of a bank, with an overlay: texts that are to be read as if they were written."""
+    """Files of a bank, with an overlay: texts that are to be read as if they were written (None: as if not there)."""
 
-    def __init__(self, root: Path, overlay: Mapping[str, bytes] | None = None) -> None:
+    def __init__(self, root: Path, overlay: Mapping[str, bytes | None] | None = None) -> None:
         self.root = root
+        self._prefix = f"{root}/"
         self.overlay = dict(overlay or {})
 
     def read(self, path: str) -> bytes | None:
@@ -29,15 +31,21 @@ class Reader:
         if path in self.overlay:
             return self.overlay[path]
         try:
-            return (self.root / path).read_bytes()
+            with open(f"{self._prefix}{path}", "rb", buffering=0) as stream:
+                return stream.read()
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def patches(self, folder: str) -> list[str]:
         """Paths of the `.md` files in a folder, sorted."""
-        where = self.root / folder
-        found = {f"{folder}/{one.name}" for one in where.glob("*.md")} if where.is_dir() else set()
-        found.update(path for path in self.overlay if path.startswith(folder + "/") and path.endswith(".md"))
+        try:
+            with os.scandir(self.root / folder) as entries:
+                found = {f"{folder}/{one.name}" for one in entries if one.name.endswith(".md")}
+        except (FileNotFoundError, NotADirectoryError):
+            found = set()
+        for path, data in self.overlay.items():
+            if path.startswith(folder + "/") and path.endswith(".md"):
+                (found.discard if data is None else found.add)(path)
         return sorted(found)
 
     def text(self, path: str, problems: list[Problem]) -> str | None:

@@ -3,8 +3,8 @@
 A change is first built in memory, with the new texts laid over the old ones; what does not compile, here or in a
 skill that depends on it, changes nothing. Then texts are written, the manifest last (it alone decides what is in
 force), then the compiled folder is exchanged, then the version is recorded. A kill in between leaves either the old
-manifest or the new one; the next writer finishes the rest. A rollback writes a journal first, so that it too is
-finished.
+manifest or the new one; the next writer finishes the rest. A rollback and a squash change several texts that mean
+nothing without each other: they write a journal first, and whoever comes next carries it out.
 """
 
 import time
@@ -13,14 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from skill_bank.compile import LoadedBank, closure, compile_skills, load_bank
+from skill_bank.cache import SourceCache
+from skill_bank.compile import BuildCache, LoadedBank, closure, compile_skills
 from skill_bank.files import lock_of, read_json, write_bytes_atomic, write_json_atomic
-from skill_bank.format import Reader
-from skill_bank.manifest import edit_status
-from skill_bank.swap import recover, replace_folder
+from skill_bank.manifest import edit_status, render_manifest
+from skill_bank.pins import Pins
+from skill_bank.squash import Folding, fold
+from skill_bank.swap import recover, replace_folder, replace_folders
 from skill_bank.types import BankError, BuiltSkill, PatchStatus, Problem, SkillSource
 from skill_bank.versions import VersionRecord, VersionStore, sha256
 
+JOURNAL_SCHEMA = 2
 COMPILED = "compiled"
 """Folder of the live output inside the bank."""
 
@@ -62,7 +65,7 @@ def source_of(bank: LoadedBank, skill: str) -> SkillSource:
     return bank.sources[skill]
 
 
-def build_all(bank: LoadedBank, skills: Sequence[str]) -> Built:
+def build_all(bank: LoadedBank, skills: Sequence[str], cache: BuildCache | None = None) -> Built:
     """Compiles skills under the manifest and under each profile. Raises BankError with the problems of all of them."""
     names = sorted({name for one in skills if one in bank.sources for name in bank.sources[one].manifest.profiles})
     problems: set[Problem] = set()
@@ -75,7 +78,7 @@ def build_all(bank: LoadedBank, skills: Sequence[str]) -> Built:
             if profile is None or (one in bank.sources and profile in bank.sources[one].manifest.profiles)
         ]
         try:
-            done = compile_skills(bank, having, profile=profile)
+            done = compile_skills(bank, having, profile=profile, cache=cache)
         except BankError as error:
             problems.update(error.problems)
             continue
@@ -95,12 +98,33 @@ class LiveBank:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.versions = VersionStore(root / "versions")
+        self.pins = Pins(root / "versions")
         self.lock = lock_of(root / ".bank")
+        self.built = BuildCache()
         self._journal = root / "rollback.json"
+        self._sources = SourceCache(root)
 
-    def load(self, overlay: Mapping[str, bytes] | None = None) -> LoadedBank:
-        """The sources as they are on disk, with `overlay` laid over them."""
-        return load_bank(Reader(self.root, overlay))
+    def load(self, overlay: Mapping[str, bytes | None] | None = None) -> LoadedBank:
+        """The sources as they are on disk, with `overlay` laid over them.
+
+        A change that is not carried out yet, because its writer died, counts as carried out.
+        """
+        waiting = self._waiting()
+        if waiting is not None and "texts" in waiting:
+            texts = waiting["texts"]
+            done = {path: None if one is None else self.versions.content(one) for path, one in texts.items()}
+            return self._sources.load({**done, **(overlay or {})})
+        return self._sources.load(overlay)
+
+    def _waiting(self) -> dict[str, Any] | None:
+        """The journal of a change that is not carried out yet."""
+        if not self._journal.exists():
+            return None
+        try:
+            found = read_json(self._journal)
+        except FileNotFoundError:  # carried out between the two lines
+            return None
+        return dict(found)
 
     def folder(self, skill: str) -> Path:
         """Where the live SKILL.md and policy.json of a skill are."""
@@ -109,117 +133,209 @@ class LiveBank:
     def recover(self) -> None:
         """Finishes what a killed writer left."""
         recover(self.root / COMPILED)
-        if self._journal.exists():
-            self._finish_rollback(read_json(self._journal))
+        journal = self._waiting()
+        if journal is None:
+            return
+        if "texts" in journal:
+            self._finish(journal)
+        else:  # a rollback that a version of this program before journals with texts began
+            self._journal.unlink()
+            self.rollback(journal["skill"], journal["number"], str(journal["reason"]))
 
     def compile(self, target: str, reason: str) -> tuple[Built, list[str], dict[str, VersionRecord]]:
-        """Compiles into the live folder; (what was built, skills whose folder changed, newest versions)."""
-        bank = self.load()
-        built = build_all(bank, targets_of(bank, target))
-        written: list[str] = []
-        records: dict[str, VersionRecord] = {}
-        for name, one in built.skills.items():
-            if replace_folder(self.folder(name), one.files):
-                written.append(name)
-            records[name] = self._record(bank.sources[name], one, built.profiles[name], reason)
-        return built, written, records
+        """Compiles into the live folder; (what was built, skills whose folder changed, newest versions).
 
-    def commit(self, skill: str, overlay: Mapping[str, bytes]) -> None:
+        Pinned skills stay as they are; a target that is one of them raises BankError.
+        """
+        bank = self.load()
+        targets = targets_of(bank, target)
+        pins = self.pins.read()
+        if target in pins:
+            self.pins.check([target])
+        built = build_all(bank, [one for one in targets if one not in pins], self.built)
+        written = replace_folders({self.folder(name): one.files for name, one in built.skills.items()})
+        records = self._record_all(bank, built, reason)
+        return built, [name for name in built.skills if self.folder(name) in written], records
+
+    def commit(self, skill: str, overlay: Mapping[str, bytes | None]) -> None:
         """Writes new texts of a skill if it, and every skill that depends on it, compiles with them."""
         self._check(skill, overlay)
         self._write(overlay)
-
-    def hashes(self, source: SkillSource) -> dict[str, str]:
-        """Path → SHA-256 of each file that decides the skill."""
-        return {path: sha256(data) for path, data in self._texts(source).items()}
 
     def rollback(self, skill: str, number: int, reason: str) -> VersionRecord:
         """Makes the skill what it was in a version. Raises BankError; then nothing changed."""
         source = source_of(self.load(), skill)
         record = self.versions.get(skill, number)
-        overlay = {path: self.versions.content(digest) for path, digest in record.sources.items()}
+        texts: dict[str, bytes | None] = {
+            path: self.versions.content(digest) for path, digest in record.sources.items()
+        }
         for digest in record.files.values():
             self.versions.content(digest)
-        retired = [one for one in _listed(source) if source.patches[one].file not in overlay]
-        for patch in retired:
+        for patch in _listed(source):
             path = source.patches[patch].file
-            overlay[path] = edit_status((self.root / path).read_text("utf-8"), PatchStatus.ARCHIVED).encode("utf-8")
-        self._check(skill, overlay)
-        journal = {"skill": skill, "number": number, "reason": reason, "retired": retired}
-        write_json_atomic(self._journal, journal)
-        return self._finish_rollback(journal)
+            if path not in texts:
+                texts[path] = edit_status(self._text(path), PatchStatus.ARCHIVED).encode("utf-8")
+        if source.schema is not None and source.schema.file not in texts:
+            texts[source.schema.file] = None
+        self._check(skill, texts)
+        return self._change(record, texts, reason, restored=number)
 
-    def _finish_rollback(self, journal: Mapping[str, Any]) -> VersionRecord:
-        """The part of a rollback behind its journal; doing it twice does no harm."""
-        record = self.versions.get(journal["skill"], journal["number"])
-        overlay = {path: self.versions.content(digest) for path, digest in record.sources.items()}
-        folder = next(iter(path for path in overlay if path.endswith("/manifest.yaml"))).rpartition("/")[0]
-        for patch in journal["retired"]:
-            path = f"{folder}/patches/{patch}.md"
-            overlay[path] = edit_status((self.root / path).read_text("utf-8"), PatchStatus.ARCHIVED).encode("utf-8")
-        self._write(overlay)
-        files = {name: self.versions.content(digest) for name, digest in record.files.items()}
-        replace_folder(self.folder(record.skill), files)
-        latest = self.versions.latest(record.skill)
-        assert latest is not None
-        if dict(latest.sources) != dict(record.sources) or latest.digest != record.digest:
+    def squash(self, skill: str, reason: str, *, dry_run: bool = False) -> tuple[Folding, VersionRecord | None]:
+        """Makes the active patches part of the base (`skill_bank.squash`). Raises BankError; then nothing changed."""
+        bank = self.load()
+        before = build_all(bank, [skill], self.built)
+        source = source_of(bank, skill)
+        if not source.manifest.active:
+            nothing = f"{skill} has no active patch"
+            raise BankError([Problem(source.manifest.file, 0, nothing, "Squash a skill whose manifest lists one")])
+        folding = fold(source)
+        folder = source.base.file.rpartition("/")[0]
+        texts: dict[str, bytes | None] = {source.base.file: folding.base.encode("utf-8")}
+        if folding.kept is not None:
+            texts[f"{folder}/{folding.kept[0]}"] = folding.kept[1].encode("utf-8")
+        for patch in folding.archived:
+            path = source.patches[patch].file
+            texts[path] = edit_status(self._text(path), PatchStatus.ARCHIVED).encode("utf-8")
+        manifest = render_manifest(self._text(source.manifest.file), folding.manifest)
+        texts[source.manifest.file] = manifest.encode("utf-8")
+        after = self._check(skill, texts)
+        same = dict(after.built.skills[skill].files) == dict(before.skills[skill].files)
+        if not same or after.built.profiles[skill] != before.profiles[skill]:
+            cannot = f"squashing {skill} would change what it compiles to"
+            raise BankError([Problem(source.base.file, 0, cannot, "Fold its patches into base.md by hand")])
+        if dry_run:
+            return folding, None
+        fresh = after.bank.sources[skill]
+        record = self._new_record(fresh, after.built.skills[skill], after.built.profiles[skill], reason)
+        for path, digest in record.sources.items():
+            data = texts[path] if path in texts else (self.root / path).read_bytes()
+            assert data is not None
+            assert sha256(data) == digest
+            self.versions.put(data)
+        return folding, self._change(record, texts, reason, restored=None)
+
+    def hashes(self, source: SkillSource) -> dict[str, str]:
+        """Path → SHA-256 of each file that decides the skill."""
+        paths = [source.base.file, source.manifest.file, *(one.file for one in source.bases.values())]
+        if source.schema is not None:
+            paths.append(source.schema.file)
+        paths += [source.patches[one].file for one in _listed(source)]
+        return {path: source.hashes[path] for path in sorted(paths)}
+
+    def _text(self, path: str) -> str:
+        return (self.root / path).read_text("utf-8")
+
+    def _change(
+        self, record: VersionRecord, texts: Mapping[str, bytes | None], reason: str, *, restored: int | None
+    ) -> VersionRecord:
+        """Writes the journal of a change that is complete or not at all, and carries it out."""
+        journal = {
+            "schema_version": JOURNAL_SCHEMA,
+            "skill": record.skill,
+            "texts": {path: None if data is None else self.versions.put(data) for path, data in texts.items()},
+            "files": dict(record.files),
+            "digest": record.digest,
+            "sources": dict(record.sources),
+            "profiles": dict(record.profiles),
+            "patches": list(record.patches),
+            "reason": reason,
+            "restored": restored,
+        }
+        write_json_atomic(self._journal, journal)
+        return self._finish(journal)
+
+    def _finish(self, journal: Mapping[str, Any]) -> VersionRecord:
+        """The part of a change behind its journal; doing it twice does no harm."""
+        content = self.versions.content
+        self._write({path: None if one is None else content(one) for path, one in journal["texts"].items()})
+        replace_folder(self.folder(journal["skill"]), {name: content(one) for name, one in journal["files"].items()})
+        latest = self.versions.latest(journal["skill"])
+        if latest is None or dict(latest.sources) != journal["sources"] or latest.digest != journal["digest"]:
             latest = VersionRecord(
-                number=latest.number + 1,
-                skill=record.skill,
-                digest=record.digest,
-                sources=record.sources,
-                files=record.files,
-                profiles=record.profiles,
-                patches=record.patches,
+                number=latest.number + 1 if latest is not None else 1,
+                skill=journal["skill"],
+                digest=journal["digest"],
+                sources=journal["sources"],
+                files=journal["files"],
+                profiles=journal["profiles"],
+                patches=tuple(journal["patches"]),
                 created_at=time.time(),
                 reason=str(journal["reason"]),
-                restored=record.number,
+                restored=journal["restored"],
             )
             self.versions.append(latest)
         self._journal.unlink()
         return latest
 
-    def _check(self, skill: str, overlay: Mapping[str, bytes]) -> None:
+    def _check(self, skill: str, overlay: Mapping[str, bytes | None]) -> "_Checked":
+        """Compiles the skill and those that depend on it with new texts. Raises BankError."""
         bank = self.load(overlay)
-        build_all(bank, [name for name in bank.index.skills if name == skill or skill in closure(bank, [name])])
+        names = [name for name in bank.index.skills if name == skill or skill in closure(bank, [name])]
+        return _Checked(bank, build_all(bank, names, self.built))
 
-    def _write(self, overlay: Mapping[str, bytes]) -> None:
+    def _write(self, overlay: Mapping[str, bytes | None]) -> None:
         for path in sorted(overlay, key=lambda one: (one.endswith("/manifest.yaml"), one)):
-            target = self.root / path
-            if not target.exists() or target.read_bytes() != overlay[path]:
+            target, data = self.root / path, overlay[path]
+            if data is None:
+                target.unlink(missing_ok=True)
+            elif not target.exists() or target.read_bytes() != data:
                 target.parent.mkdir(parents=True, exist_ok=True)
-                write_bytes_atomic(target, overlay[path])
+                write_bytes_atomic(target, data)
 
-    def _texts(self, source: SkillSource) -> dict[str, bytes]:
-        paths = [source.base.file, source.manifest.file]
-        if source.schema is not None:
-            paths.append(source.schema.file)
-        paths += [source.patches[one].file for one in _listed(source)]
-        return {path: (self.root / path).read_bytes() for path in sorted(paths)}
+    def _record_all(self, bank: LoadedBank, built: Built, reason: str) -> dict[str, VersionRecord]:
+        """The newest version of each skill; one that changed gets a new one."""
+        records: dict[str, VersionRecord] = {}
+        fresh: dict[str, VersionRecord] = {}
+        contents: list[bytes] = []
+        for name, one in built.skills.items():
+            source = bank.sources[name]
+            latest = self.versions.latest(name)
+            hashes = self.hashes(source)
+            if latest is not None and latest.digest == one.digest and dict(latest.sources) == hashes:
+                records[name] = latest
+                continue
+            records[name] = fresh[name] = self._new_record(source, one, built.profiles[name], reason)
+            contents += [*self._contents(hashes), *one.files.values()]
+        self.versions.put_all(contents)
+        for record in fresh.values():
+            self.versions.append(record)
+        return records
 
-    def _record(
+    def _contents(self, hashes: Mapping[str, str]) -> list[bytes]:
+        found = []
+        for path, digest in hashes.items():
+            if self.versions.has(digest):
+                continue
+            data = (self.root / path).read_bytes()
+            if sha256(data) != digest:
+                changed = f"{path} changed while it was compiled"
+                raise BankError([Problem(path, 0, changed, "Compile again")])
+            found.append(data)
+        return found
+
+    def _new_record(
         self, source: SkillSource, built: BuiltSkill, profiles: Mapping[str, str], reason: str
     ) -> VersionRecord:
-        texts = self._texts(source)
-        hashes = {path: sha256(data) for path, data in texts.items()}
         latest = self.versions.latest(source.name)
-        if latest is not None and latest.digest == built.digest and dict(latest.sources) == hashes:
-            return latest
-        for data in texts.values():
-            self.versions.put(data)
-        record = VersionRecord(
+        return VersionRecord(
             number=latest.number + 1 if latest else 1,
             skill=source.name,
             digest=built.digest,
-            sources=hashes,
+            sources=self.hashes(source),
             files={name: self.versions.put(data) for name, data in sorted(built.files.items())},
             profiles=dict(sorted(profiles.items())),
             patches=built.patches,
             created_at=time.time(),
             reason=reason,
         )
-        self.versions.append(record)
-        return record
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """A bank with new texts laid over it, and what it compiles to."""
+
+    bank: LoadedBank
+    built: Built
 
 
 def _listed(source: SkillSource) -> list[str]:

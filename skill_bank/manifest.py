@@ -65,27 +65,34 @@ def edit_status(text: str, status: PatchStatus) -> str:
     return text[:4] + _STATUS.sub(f"status: {status}", head, count=1) + mark + rest
 
 
-def render_manifest(text: str, manifest: Manifest, profile: str | None, lists: tuple[list[str], list[str]]) -> str:
-    """A manifest with other lists, for the manifest itself or for one of its profiles. Leading comments are kept."""
+def render_manifest(text: str, manifest: Manifest) -> str:
+    """The text of a manifest. The comments that lead the old `text` are kept."""
     comments = []
     for line in text.split("\n"):
         if not line.startswith("#"):
             break
         comments.append(line)
-    active, disabled = (list(manifest.active), list(manifest.disabled)) if profile is not None else lists
-    lines = [*comments, f"base: {manifest.base}", *_list("", "active", active), *_list("", "disabled", disabled)]
-    if not manifest.profiles:
-        lines.append("profiles: {}")
-    else:
-        lines.append("profiles:")
+    lines = [*comments, f"base: {manifest.base}"]
+    if manifest.folded:
+        lines += _list("", "folded", manifest.folded)
+    lines += [*_list("", "active", manifest.active), *_list("", "disabled", manifest.disabled)]
+    lines.append("profiles:" if manifest.profiles else "profiles: {}")
     for name, one in manifest.profiles.items():
-        mine = lists if name == profile else (list(one.active), list(one.disabled))
-        lines += [f"  {name}:", f"    description: {_quoted(one.description)}"]
-        lines += [*_list("    ", "active", mine[0]), *_list("    ", "disabled", mine[1])]
+        lines += [f"  {_word(name)}:", f"    description: {_quoted(one.description)}"]
+        if one.base is not None:
+            lines.append(f"    base: {one.base}")
+        if one.folded:
+            lines += _list("    ", "folded", one.folded)
+        lines += [*_list("    ", "active", one.active), *_list("    ", "disabled", one.disabled)]
     return "\n".join(lines) + "\n"
 
 
-def _list(indent: str, name: str, ids: list[str]) -> list[str]:
+def _word(name: str) -> str:
+    """A name that YAML reads as text whatever it looks like (`001-a`, `true`)."""
+    return name if name[0].isalpha() and name not in ("true", "false", "null") else _quoted(name)
+
+
+def _list(indent: str, name: str, ids: Sequence[str]) -> list[str]:
     if not ids:
         return [f"{indent}{name}: []"]
-    return [f"{indent}{name}:", *(f"{indent}  - {_quoted(one) if not one[0].isalpha() else one}" for one in ids)]
+    return [f"{indent}{name}:", *(f"{indent}  - {_word(one)}" for one in ids)]

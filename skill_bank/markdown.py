@@ -125,7 +125,14 @@ def read_text(
         behind.append(kept.pop()[0])
     edges = tuple(before), tuple(reversed(behind))
     prose_lines = "\n".join(line for line, _ in kept)
-    return Text(prose_lines, tuple(blocks), first, tuple(number for _, number in kept), edges, "\n".join(lines))
+    return Text(
+        prose_lines,
+        tuple(blocks),
+        first,
+        tuple(number for _, number in kept),
+        edges,
+        "".join(f"{line}\n" for line in lines),
+    )
 
 
 @dataclass(frozen=True)
@@ -234,6 +241,9 @@ class _BaseReader:
     def _text(self, behind: int) -> None:
         """Ends the text between sections that is being read."""
         after = "" if self._after is None else self._after[0]
+        if after and not self._pending and self._section is None:
+            self._start = behind + 1  # nothing stands between the markers
+            return
         section = self._section[0] if self._section is not None else after or None
         self._parts.append(replace(self._take(behind, section), after=after))
 

@@ -11,8 +11,10 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from skill_bank.files import MANY, SYNC_WAITS
 
 _EXCHANGE = 2
 """RENAME_EXCHANGE of linux/fs.h, and RENAME_SWAP of macOS's sys/stdio.h."""
@@ -67,10 +69,55 @@ def recover(parent: Path) -> None:
 
 def same_files(folder: Path, files: Mapping[str, bytes]) -> bool:
     """Whether the folder holds exactly these files (names relative, with /)."""
-    if not folder.is_dir():
+    try:
+        found = dict(_files(str(folder), ""))
+    except (FileNotFoundError, NotADirectoryError):
         return False
-    found = {one.relative_to(folder).as_posix(): one for one in folder.rglob("*") if not one.is_dir()}
-    return found.keys() == files.keys() and all(found[name].read_bytes() == data for name, data in files.items())
+    if found.keys() != files.keys() or any(size != len(files[name]) for name, size in found.items()):
+        return False
+    for name, data in files.items():
+        with open(f"{folder}/{name}", "rb", buffering=0) as stream:
+            if stream.read() != data:
+                return False
+    return True
+
+
+def _files(folder: str, prefix: str) -> Iterator[tuple[str, int]]:
+    """(relative name, size) of every file below a folder."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _files(entry.path, f"{prefix}{entry.name}/")
+            else:
+                yield f"{prefix}{entry.name}", entry.stat().st_size
+
+
+def replace_folders(targets: Mapping[Path, Mapping[str, bytes]]) -> frozenset[Path]:
+    """`replace_folder` for many folders; the ones that changed.
+
+    All are built beside the old ones and flushed to the disk together before the first is exchanged. Raises OSError; up
+    to the first exchange every old folder is untouched, and each single one is the old or the new one whatever happens.
+    """
+    changed = {target: files for target, files in targets.items() if not same_files(target, files)}
+    together = len(changed) >= MANY and SYNC_WAITS
+    staged: dict[Path, Path] = {}
+    try:
+        for target, files in changed.items():
+            staged[target] = _stage(target, files, flush=not together)
+        if together:
+            os.sync()
+        for target in list(staged):
+            _put_in_place(target, staged[target])
+            if staged[target].exists():  # the old folder, after an exchange
+                shutil.rmtree(staged[target])
+            del staged[target]
+        for parent in {target.parent for target in changed}:
+            _flush(parent)
+    finally:
+        for left in staged.values():
+            if left.exists():
+                shutil.rmtree(left)
+    return frozenset(changed)
 
 
 def replace_folder(target: Path, files: Mapping[str, bytes]) -> bool:
@@ -78,31 +125,39 @@ def replace_folder(target: Path, files: Mapping[str, bytes]) -> bool:
 
     Raises OSError with the old folder untouched.
     """
-    if same_files(target, files):
-        return False
+    return target in replace_folders({target: files})
+
+
+def _stage(target: Path, files: Mapping[str, bytes], *, flush: bool) -> Path:
+    """A new folder with the files, beside `target`."""
     target.parent.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(prefix=f"{_STAGING}{target.name}-", dir=target.parent))
     try:
         staging.chmod(0o755)
         for name in sorted(files):
-            path = staging / name
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path = f"{staging}/{name}"
+            if "/" in name:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "wb") as stream:
                 stream.write(files[name])
-                stream.flush()
-                os.fsync(stream.fileno())
-        _flush(staging)
-        if not target.exists():
-            os.rename(staging, target)
-        elif not _exchange(staging, target):
-            aside = target.parent / f"{_OLD}{target.name}"
-            if aside.exists():
-                shutil.rmtree(aside)
-            os.rename(target, aside)
-            os.rename(staging, target)
+                if flush:
+                    stream.flush()
+                    os.fsync(stream.fileno())
+        if flush:
+            _flush(staging)
+    except BaseException:
+        shutil.rmtree(staging)
+        raise
+    return staging
+
+
+def _put_in_place(target: Path, staging: Path) -> None:
+    if not target.exists():
+        os.rename(staging, target)
+    elif not _exchange(staging, target):
+        aside = target.parent / f"{_OLD}{target.name}"
+        if aside.exists():
             shutil.rmtree(aside)
-        _flush(target.parent)
-    finally:
-        if staging.exists():
-            shutil.rmtree(staging)
-    return True
+        os.rename(target, aside)
+        os.rename(staging, target)
+        shutil.rmtree(aside)

@@ -85,7 +85,7 @@ class Text:
     edges: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     """The blank lines stripped before and behind it; a bank with `settings.layout: verbatim` keeps them."""
     raw: str = ""
-    """As written, policy blocks included."""
+    """As written, policy blocks included, each line with its line feed."""
     after: str = ""
     """In a base: the section behind which a patch inserted this text, before a squash."""
 

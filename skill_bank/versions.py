@@ -7,12 +7,13 @@ new record itself.
 """
 
 import hashlib
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from skill_bank.files import append_json, read_json_lines, write_bytes_atomic
+from skill_bank.files import append_json, read_json_lines, write_bytes_atomic, write_many_atomic
 from skill_bank.types import BankError, Problem
 
 VERSION_SCHEMA = 1
@@ -62,6 +63,9 @@ class VersionStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._kept: set[str] = set()
+        """Objects that this process wrote: content never changes under its name."""
+        self._latest: dict[str, tuple[tuple[int, int, int], VersionRecord | None]] = {}
 
     def history(self, skill: str) -> list[VersionRecord]:
         """The versions of a skill, oldest first; empty for one that was never compiled."""
@@ -76,8 +80,17 @@ class VersionStore:
 
     def latest(self, skill: str) -> VersionRecord | None:
         """The newest version of a skill."""
-        found = self.history(skill)
-        return found[-1] if found else None
+        try:
+            stat = os.stat(f"{self.folder}/{skill}.jsonl")
+        except FileNotFoundError:
+            return None
+        mark = (stat.st_size, stat.st_mtime_ns, stat.st_ino)  # the file only ever grows
+        known = self._latest.get(skill)
+        if known is None or known[0] != mark:
+            found = self.history(skill)
+            known = (mark, found[-1] if found else None)
+            self._latest[skill] = known
+        return known[1]
 
     def get(self, skill: str, number: int) -> VersionRecord:
         """One version. Raises BankError naming those that exist."""
@@ -90,14 +103,26 @@ class VersionStore:
             [Problem(f"versions/{skill}.jsonl", 0, f"{skill} has no version {number}", f"There are: {have}")]
         )
 
+    def has(self, digest: str) -> bool:
+        """Whether the content is kept."""
+        return digest in self._kept or self._object(digest).exists()
+
     def put(self, data: bytes) -> str:
         """Keeps a file's content and returns its SHA-256."""
         name = sha256(data)
-        path = self._object(name)
-        if not path.exists():
+        if not self.has(name):
+            path = self._object(name)
             path.parent.mkdir(parents=True, exist_ok=True)
             write_bytes_atomic(path, data)
         return name
+
+    def put_all(self, contents: Iterable[bytes]) -> None:
+        """Keeps many files' contents, flushed to the disk together."""
+        missing = {name: data for data in contents if not self.has(name := sha256(data))}
+        for name in missing:
+            self._object(name).parent.mkdir(parents=True, exist_ok=True)
+        write_many_atomic({self._object(name): data for name, data in missing.items()})
+        self._kept.update(missing)
 
     def content(self, digest: str) -> bytes:
         """The content of an object, checked. Raises BankError if it is missing or damaged."""

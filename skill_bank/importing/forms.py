@@ -122,7 +122,7 @@ def render_skill(skill: RawSkill, done: AsIs, form: Form) -> Rendered:
         and not any(ids[stem] in one.active for one in profiles.values())
     )  # fmt: skip
     lists = Manifest("manifest.yaml", "base.md", active, off, profiles)
-    plain["manifest.yaml"] = render_manifest("", lists, None, (list(active), list(off))).encode("utf-8")
+    plain["manifest.yaml"] = render_manifest("", lists).encode("utf-8")
     if form is not Form.PATCHES and done.applied:
         folded = ", ".join(str(patch.id) for patch in done.applied)
         notes.add(base.file, 0, Kind.CHANGED, f"folded into the base, as our rules cannot keep them apart: {folded}")

@@ -1,0 +1,83 @@
+"""What was read of a bank before: a skill none of whose files changed is not read again.
+
+A skill's *mark* is name, size, inode and times of each of its files. Times come from a clock that ticks every few
+milliseconds, so a file that changed while it was read could keep its mark: one that is younger than `SETTLED_NS` when
+it is read is read again next time. Parsing is by content: a text that was parsed before is not parsed again.
+"""
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from skill_bank.compile import LoadedBank, load_bank, read_one
+from skill_bank.format import Reader
+from skill_bank.index import SkillEntry
+from skill_bank.types import Problem, SkillSource
+
+SETTLED_NS = 50_000_000
+"""Age of a file's last change beyond which the next change has another time: ten ticks of the coarsest usual clock."""
+
+Mark = tuple[tuple[str, int, int, int, int], ...]
+
+
+@dataclass(frozen=True)
+class _Known:
+    mark: Mark
+    entry: SkillEntry
+    source: SkillSource | None
+    problems: tuple[Problem, ...]
+
+
+def marks_of(folder: str) -> tuple[Mark, int]:
+    """(mark of the files of a folder, time of the latest change in nanoseconds)."""
+    found: list[tuple[str, int, int, int, int]] = []
+    latest = 0
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                stat = entry.stat()
+                found.append((entry.name, stat.st_size, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns))
+                latest = max(latest, stat.st_ctime_ns, stat.st_mtime_ns)
+    except (FileNotFoundError, NotADirectoryError):
+        return (), 0
+    found.sort()
+    return tuple(found), latest
+
+
+class SourceCache:
+    """The sources of one bank, as last read."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._skills: dict[str, _Known] = {}
+
+    def load(self, overlay: Mapping[str, bytes | None] | None = None) -> LoadedBank:
+        """The bank as it is on disk; `overlay` holds texts that are to be read as if they were written (None: as if
+        they were not there)."""
+        reader = Reader(self._root, overlay)
+        touched = {"/".join(path.split("/", 2)[:2]) for path in overlay or {}}
+
+        def read(entry: SkillEntry) -> tuple[SkillSource | None, tuple[Problem, ...]]:
+            if f"{entry.group}/{entry.name}" in touched:
+                return read_one(reader, entry)
+            return self._read(reader, entry)
+
+        return load_bank(reader, read)
+
+    def _read(self, reader: Reader, entry: SkillEntry) -> tuple[SkillSource | None, tuple[Problem, ...]]:
+        now = time.time_ns()
+        folder = f"{self._root}/{entry.group}/{entry.name}"
+        files, latest = marks_of(folder)
+        patches, later = marks_of(f"{folder}/patches")
+        mark = (*files, *patches)
+        known = self._skills.get(entry.name)
+        if known is None or known.mark != mark or known.entry != entry:
+            source, problems = read_one(reader, entry)
+            known = _Known(mark, entry, source, problems)
+            if max(latest, later) < now - SETTLED_NS:
+                self._skills[entry.name] = known
+            else:
+                self._skills.pop(entry.name, None)
+        return known.source, known.problems
