@@ -16,6 +16,7 @@ from rich.table import Table
 
 from mcp_server.cli.context import CliState, CommandError, to_stderr, to_stdout
 from mcp_server.cli.train import worker_override
+from optimizer.analyze.claims import ClaimError
 from optimizer.analyze.report import ReportError
 from optimizer.approvals import TYPED_CHARACTERS, ApprovalError, Channel, check_terminal, digest_typed
 from optimizer.explain import ExplainError
@@ -33,6 +34,7 @@ from trainer.runs.launch import LocalLauncher
 REFUSALS = (
     ApprovalError,
     BadId,
+    ClaimError,
     ExplainError,
     LayerError,
     PatchError,

@@ -14,7 +14,7 @@ from mcp_server.cli.optimizing import (
     print_table,
     refuses_clearly,
 )
-from mcp_server.evidence import analyse_layer
+from mcp_server.cli.trajectories_analyze import analyze_command
 from mcp_server.evidence import segment as segment_sessions
 from mcp_server.state import ServerState
 
@@ -60,24 +60,6 @@ def segment_command(
             calls, failed = str(each.tool_calls), str(len(each.failed))
             table.add_row(one.session, lines, each.kind, each.skill or "–", each.layer, calls, failed, each.outcome)
     print_table(console_for(False), table)
-
-
-def analyze_command(
-    context: typer.Context,
-    session: Session = None,
-    layer: Annotated[str, typer.Option(help="rllm (training) or traj (optimising).")] = "rllm",
-    as_json: Annotated[bool, JsonOption] = False,
-) -> None:
-    """Find what held a session back; writes a report."""
-    cli: CliState = context.obj
-    home_of(context)
-    found = analyse_layer(ServerState(cli.root), session, layer)
-    if as_json:
-        print_json({**found.report.model_dump(mode="json"), "path": str(found.path)})
-        return
-    console = console_for(False)
-    console.print(found.path.with_suffix(".md").read_text(encoding="utf-8"), markup=False)
-    console.print(f"written to {found.path}", markup=False)
 
 
 def show_command(

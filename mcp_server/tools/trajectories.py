@@ -1,19 +1,21 @@
 """Tools that turn recorded tool calls into segments and findings."""
 
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import anyio.to_thread
 from mcp_types import CallToolResult
 from pydantic import Field
 
-from mcp_server.answers import Answer, Next, Part, answer
+from mcp_server.answers import Answer, Next, Part, answer, clip
 from mcp_server.evidence import SessionSegments, analyse_layer, segment
 from mcp_server.tooling import ToolSpec
-from mcp_server.tools.monitoring import FindingView, finding_view
+from mcp_server.tools.monitoring import FindingView, evidence_text, finding_view
 from mcp_server.tools.training import EvoContext, state_of
 
 if TYPE_CHECKING:
+    from optimizer.analyze.claims import Checked
     from optimizer.segment.types import Segment
 
 Session = Annotated[str | None, Field(description="Id or its beginning.")]
@@ -113,6 +115,20 @@ def _after_segments(found: list[SessionSegments]) -> Next:
     )
 
 
+class ClaimView(Part):
+    """A claim with its verdict."""
+
+    id: str
+    verified: str
+    """yes | machine form only | no."""
+    statement: str = ""
+    """What was checked."""
+    reason: str
+    untested: str | None = None
+    """Text that says more than was checked."""
+    evidence: list[str] = Field(default_factory=list)
+
+
 class TrajectoryAnswer(Answer):
     """Findings about the agent's work and about the runs it launched."""
 
@@ -124,20 +140,36 @@ class TrajectoryAnswer(Answer):
     findings: list[FindingView]
     """The surest first."""
     total: int
+    claims: list[ClaimView] = Field(default_factory=list)
+    """Those of this call; the report keeps all."""
+    series: int = 0
+    """Series of numbers that were read from tool output; the report lists them."""
     report_id: str
     report: str = Field(description="Markdown file.")
 
 
 async def analyze_trajectories(
     ctx: EvoContext,
-    session: Session = None,
-    layer: Annotated[Literal["rllm", "traj"], Field(description="rllm: training. traj: optimising.")] = "rllm",
+    session: Annotated[str | None, Field(description="Id or its beginning; all: every one.")] = None,
+    layer: Annotated[
+        Literal["rllm", "traj", "any"], Field(description="rllm: training. traj: optimising. any: whole session.")
+    ] = "rllm",
+    round: Annotated[int | None, Field(ge=1, description="The session of this round.")] = None,
+    claims: Annotated[
+        list[dict[str, Any]] | None,
+        Field(
+            description="Your findings to check: {text, metric, split, run, steps: [first, last], comparator: "
+            "eq|lt|gt|falls_to|rises_to|mean|min|max|count, value, lines}. Metric as printed in the cited lines."
+        ),
+    ] = None,
     limit: Annotated[int, Field(ge=1, le=50)] = 10,
 ) -> Annotated[CallToolResult, TrajectoryAnswer]:
-    """Use after segment_trajectories to find what in a layer's skills held the agent back: failing and repeated calls,
-    what the session's runs show; each finding with its evidence. Default: the newest session that used them."""
-    found = await anyio.to_thread.run_sync(analyse_layer, state_of(ctx), session, layer)
+    """Use after segment_trajectories to find what held the agent back (failures, crashes, settings that never ran,
+    numbers nobody measured) and what its runs show, with evidence; checks your own claims. Default: newest session."""
+    work = partial(analyse_layer, state_of(ctx), session, layer, round_number=round, claims=claims or ())
+    found = await anyio.to_thread.run_sync(work)
     views = [finding_view(one) for one in found.report.findings]
+    checked = [_claim_view(one) for one in found.report.claims if one.id in found.given]
     movable = next((one for one in views if one.lever is not None and one.blocked is None), None)
     if movable is not None:
         step = Next(say="Turn the finding into a patch.", tool="propose_patch", arguments={"finding": movable.id})
@@ -145,7 +177,7 @@ async def analyze_trajectories(
         step = Next(
             say="No finding has a lever: write a patch of a section where the evidence asks for one, or train on.",
             tool="skill_status",
-            arguments={"group": layer},
+            arguments={"group": layer} if layer != "any" else {},
         )
     report = found.report
     data = TrajectoryAnswer(
@@ -156,12 +188,27 @@ async def analyze_trajectories(
         runs=report.runs,
         findings=views[:limit],
         total=len(views),
+        claims=checked,
+        series=report.series_total,
         report_id=report.report_id,
         report=str(found.path.with_suffix(".md")),
         next=step,
     )
     first = f" The surest: {views[0].what}" if views else ""
-    return answer(f"{len(views)} finding(s) in {report.segments} segments of layer {layer}.{first}", data)
+    held = sum(1 for one in checked if one.verified != "no")
+    judged = f" {held} of {len(checked)} claim(s) hold." if checked else ""
+    return answer(f"{len(views)} finding(s) in {report.segments} segments of layer {layer}.{judged}{first}", data)
+
+
+def _claim_view(one: "Checked") -> ClaimView:
+    return ClaimView(
+        id=one.id,
+        verified=str(one.verified),
+        statement=clip(one.statement, 200),
+        reason=clip(one.reason, 300),
+        untested=None if one.untested is None else clip(one.untested, 200),
+        evidence=[evidence_text(each) for each in one.evidence[:8]],
+    )
 
 
 _SEGMENT_FIRST = Next(say="See which sessions there are.", tool="segment_trajectories")

@@ -129,8 +129,8 @@ def claims_from(given: Sequence[Mapping[str, Any]]) -> list[Claim]:
             first = error.errors(include_url=False)[0]
             where = ".".join(str(part) for part in first["loc"]) or "claim"
             raise ClaimError(
-                f"claim {number}: {where}: {first['msg']}. A claim holds text, metric, split, run, steps [first, last], "
-                f"comparator ({', '.join(Comparator)}), value, lines [numbers], session"
+                f"claim {number}: {where}: {first['msg']}. A claim holds text, metric, split, run, "
+                f"steps [first, last], comparator ({', '.join(Comparator)}), value, lines [numbers], session"
             ) from error
     return found
 
@@ -191,7 +191,9 @@ def _session_of(claim: Claim, books: Mapping[str, SeriesBook]) -> str | None:
 
 
 def _check_series(claim: Claim, session: str, book: SeriesBook, known_lines: set[int]) -> Checked:
-    assert claim.metric is not None and claim.comparator is not None and claim.value is not None
+    assert claim.metric is not None
+    assert claim.comparator is not None
+    assert claim.value is not None
     statement = statement_of(claim)
     absent = [line for line in claim.lines if line not in known_lines]
     if absent:

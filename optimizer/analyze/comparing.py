@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import pairwise
 
 from optimizer.analyze.readings import Role, decimals, rounds_to, significant
 from optimizer.analyze.series import Point
@@ -202,6 +203,8 @@ def _trend(
 ) -> Outcome:
     used = list(values.values())
     averaged = sum(point.reading.n or 1 for point in used)
+    if complete(used) != used:
+        return Outcome(False, f"the last of its values is the mean of only {used[-1].reading.n} step(s)")
     if averaged < MIN_TREND_STEPS or len(used) < 3:
         return Outcome(
             False, f"{averaged} step(s) are too few to speak of a rise or fall: at least {MIN_TREND_STEPS} are needed"
@@ -218,10 +221,18 @@ def _trend(
     return Outcome(True, f"from {used[0].reading.printed} over {averaged} steps", used[-1].value, averaged, used=used)
 
 
+def complete(points: Sequence[Point]) -> list[Point]:
+    """The points without a last one that is the mean of fewer than half as many steps as others: an epoch begun."""
+    most = max((point.reading.n or 1 for point in points), default=1)
+    if points and (points[-1].reading.n or 1) * 2 < most:
+        return list(points[:-1])
+    return list(points)
+
+
 def trends_up(numbers: Sequence[float], averaged: int) -> bool:
     """Whether a series rises: strictly from value to value where each is the mean of several steps, else its last third
     lies `TREND_ERRORS` standard errors above its first."""
-    strictly = all(later > earlier for earlier, later in zip(numbers, numbers[1:], strict=False))
+    strictly = all(later > earlier for earlier, later in pairwise(numbers))
     if strictly and averaged >= MIN_TREND_STEPS:
         return True
     third = len(numbers) // 3

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from optimizer.analyze.claims import Checked
 from optimizer.ids import check_id
 from optimizer.layers import Layer
 from optimizer.types import EventEvidence, Finding, Metric
@@ -13,9 +14,35 @@ from skill_bank.files import read_json, write_json_atomic, write_text_atomic
 
 SCHEMA_VERSION = 1
 
+MAX_SERIES_SHOWN = 20
+"""Series in the text for people."""
+
 
 class ReportError(ValueError):
     """A report that does not exist or cannot be read."""
+
+
+class SeriesLine(BaseModel):
+    """A series of numbers that tool output showed, in short."""
+
+    model_config = ConfigDict(extra="allow")
+
+    session: str
+    name: str
+    split: str | None = None
+    """None: neither its name nor its place says on which split it was measured."""
+    run: str | None = None
+    axis: str
+    """step | epoch | round | index | none (a single number)."""
+    points: int
+    own: int = 0
+    """Numbers among them that the agent wrote itself."""
+    first_step: float | None = None
+    last_step: float | None = None
+    last: str
+    """The number shown last."""
+    lines: list[int] = Field(default_factory=list)
+    """Events that show it, the first ones."""
 
 
 class Report(BaseModel):
@@ -31,6 +58,11 @@ class Report(BaseModel):
     segments: int = 0
     tool_calls: int = 0
     findings: list[Finding] = Field(default_factory=list)
+    claims: list[Checked] = Field(default_factory=list)
+    """What agents stated, with verdicts."""
+    series: list[SeriesLine] = Field(default_factory=list)
+    """The longest of the series that were read."""
+    series_total: int = 0
     created_at: float = Field(default_factory=time.time)
 
     def finding(self, finding_id: str) -> Finding:
@@ -65,6 +97,10 @@ class ReportStore:
             if path.exists():
                 return self._load(path)
         raise ReportError(f"there is no report {report_id!r}. There are: {', '.join(self.ids()[-5:]) or 'none yet'}")
+
+    def claims_of(self, report_id: str) -> list[Checked]:
+        """Claims that a report holds; none where it is not there yet."""
+        return self.read(report_id).claims if report_id in self.ids() else []
 
     def ids(self) -> list[str]:
         """All reports, oldest first."""
@@ -109,7 +145,39 @@ def markdown(report: Report) -> str:
             lines.append(f"- blocked: {finding.blocked}")
         lines += [f"- {_metric_text(metric)}" for metric in finding.metrics]
         lines += [f"- evidence: {', '.join(_evidence_text(one) for one in finding.evidence)}", ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_claims_text(report), *_series_text(report)])
+
+
+def _claims_text(report: Report) -> list[str]:
+    if not report.claims:
+        return []
+    lines = ["## Claims", ""]
+    for one in report.claims:
+        lines.append(f"- **{one.verified}**: {one.statement or 'no machine form'} ({one.reason})")
+        if one.untested is not None:
+            lines.append(f"  - untested text: {' '.join(one.untested.split())}")
+    return [*lines, ""]
+
+
+def _series_text(report: Report) -> list[str]:
+    if not report.series:
+        return []
+    shown = report.series[:MAX_SERIES_SHOWN]
+    lines = ["## Series read from tool output", "", "| metric | split | run | points | last | lines |"]
+    lines.append("|---|---|---|---|---|---|")
+    for one in shown:
+        points = f"{one.points} by {one.axis}" if one.axis != "none" else str(one.points)
+        own = f", {one.own} the agent's own" if one.own else ""
+        cited = ", ".join(f"{one.session}:{line}" for line in one.lines[:3])
+        split, run = one.split or "not stated", one.run or "not stated"
+        lines.append(f"| {_cell(one.name)} | {split} | {_cell(run)} | {points}{own} | {one.last} | {cited} |")
+    if report.series_total > len(shown):
+        lines += ["", f"{len(shown)} of {report.series_total} series."]
+    return [*lines, ""]
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def _metric_text(metric: Metric) -> str:

@@ -102,6 +102,8 @@ class SeriesBook:
         self.settings = RunSettings()
         self.steps_of_run: dict[tuple[str | None, int], int] = {}
         """The largest step, or N of `k/N`, that a run's launch is known to have."""
+        self.planned_steps: dict[tuple[str | None, int], int] = {}
+        """N of `k/N`, where the events show it."""
         self._points = 0
 
     @classmethod
@@ -162,6 +164,8 @@ class SeriesBook:
                 known = max(int(reading.step or 0), reading.total or 0)
                 place = (run, launch)
                 self.steps_of_run[place] = max(known, self.steps_of_run.get(place, 0))
+                if reading.total is not None:
+                    self.planned_steps[place] = max(reading.total, self.planned_steps.get(place, 0))
 
 
 def _is_document(event: Event) -> bool:

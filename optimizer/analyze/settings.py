@@ -124,7 +124,7 @@ class RunSettings:
         return found
 
     def not_launched(self, run: str | None, name: str) -> str | None:
-        """Why a configured setting is not the run's: the launched command does not carry it. None: nothing against it."""
+        """Why a configured setting is not the run's: its launched command lacks it or has another value; else None."""
         wanted = canonical(name)
         for one in self.differences(run) if run is not None else []:
             if one.name == wanted and one.launched is None:

@@ -17,6 +17,7 @@ _STATS = re.compile(
 _MEAN = re.compile(rf"\A(?:avg|mean|average)\s*[= ]\s*(?P<value>{NUMBER})\Z")
 _PAIRS = re.compile(rf"\A(?:\d+\s?(?:st|steps?)\s+)?(?:[A-Za-z][\w@./-]*={NUMBER}[\s,;]*)+\Z")
 _PAIR = re.compile(rf"([A-Za-z][\w@./-]*)=({NUMBER})")
+_STATISTICS = {"avg": Role.MEAN, "mean": Role.MEAN, "average": Role.MEAN, "min": Role.MIN, "max": Role.MAX}
 _COUNT = re.compile(r"\A(\d+)\s?(?:st|steps?)\b")
 _SEEDED = re.compile(rf"\A(?P<value>{NUMBER})\s*\((?P<name>[A-Za-z_]\w*)=(?P<inner>{NUMBER})\)\Z")
 
@@ -67,9 +68,11 @@ def _rest(label: str, rest: str, row: int, setting: bool) -> list[Reading]:
     if _PAIRS.match(rest):
         count = _COUNT.match(rest)
         n = int(count[1]) if count is not None else None
+        named = [(name, printed) for name, printed in _PAIR.findall(rest) if number_in(printed) is not None]
         return [
-            Reading(name, printed, row, n=n, setting=setting)
-            for name, printed in _PAIR.findall(rest)
-            if number_in(printed) is not None
+            Reading(label, printed, row, role=_STATISTICS[name.lower()], n=n)
+            if name.lower() in _STATISTICS
+            else Reading(name, printed, row, n=n, setting=setting)
+            for name, printed in named
         ]
     return []

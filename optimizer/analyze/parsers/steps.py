@@ -1,4 +1,5 @@
-"""Lines of one step: `step:24 - a/b:1.0 - …`, `Step 71 | R 0.8125 | Ent 0.06`, `Epoch 7: avgR=0.77 (8 steps)`.
+"""Lines of one step: `step:24 - a/b:1.0 - …`, `Step 71 | R 0.8125 | Ent 0.06`, `Epoch 7: avgR=0.77 (8 steps)`,
+and a heading `=== Step 33 ===` with indented `name = value` lines below it.
 
 A line counts when it names its step or epoch first and then at least one `name value` pair; which step a number
 belongs to is never guessed from its place in the text.
@@ -20,6 +21,9 @@ _CELL = re.compile(rf"\A(?P<name>[A-Za-z][\w@./+ -]{{0,39}}?)\s*[ =:]\s*(?P<valu
 _NAMED = re.compile(
     rf"\A\s*(?P<name>[\w@./-]*[A-Za-z][\w@./-]*):\s+step=(?P<at>\d+)\s+val(?:ue)?=(?P<value>{NUMBER})\s*\Z"
 )
+_HEADING = re.compile(r"\A[\s=#*-]*(?:global[_ ])?step[ :]+(?P<at>\d+)(?:/\d+)?[\s=#*:-]*\Z", re.IGNORECASE)
+"""A line that names a step and nothing else: indented `name = value` lines below belong to it."""
+_BELOW = re.compile(rf"\A\s+(?P<name>[A-Za-z][\w()@./-]*)\s*[=:]\s*(?P<value>{NUMBER})\s*(?:%|s|ms)?\s*\Z")
 _AVERAGED = re.compile(r"\((\d+)\s*(?:steps?|st)\)")
 _DECORATION = " =#*-\t"
 
@@ -30,10 +34,22 @@ def read_steps(lines: Sequence[str], taken: set[int]) -> tuple[list[Reading], se
     """(readings, rows that were understood)."""
     found: list[Reading] = []
     rows: set[int] = set()
+    heading: re.Match[str] | None = None
     for row, line in enumerate(lines):
         if row in taken or not any(character.isdigit() for character in line):
+            heading = None if not line.strip() else heading
+            continue
+        if _HEADING.match(line):
+            heading = _HEADING.match(line)
+            rows.add(row)
             continue
         readings = _named(line, row) or _line(line, row)
+        below = _BELOW.match(line) if heading is not None and not readings else None
+        if below is not None and heading is not None and number_in(below["value"]) is not None:
+            if below["name"].lower() not in _STEP_WORDS:
+                readings = [Reading(below["name"], below["value"], row, float(heading["at"]), Axis.STEP)]
+        elif heading is not None:
+            heading = None
         if readings:
             found += readings
             rows.add(row)
