@@ -136,6 +136,7 @@ def round_document(home: Home, current: Round) -> dict[str, Any]:
         "skill_version": current.skill_versions.get(CONFIG_SKILL),
         "run_id": current.run_id,
         "eval": _evals(home, current.run_id),
+        "checks": current.checks,
         "findings": current.findings,
         "lever": current.lever,
         "patch_id": current.promoted,

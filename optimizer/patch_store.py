@@ -113,6 +113,8 @@ class PatchRecord(BaseModel):
     pairs: int | None = None
     trials: list[str] = Field(default_factory=list)
     attempts: int = 0
+    fresh: dict[str, Any] | None = None
+    """The fresh look at it after its promotion (optimizer/recheck.py)."""
     created_at: float = Field(default_factory=time.time)
     history: list[dict[str, Any]] = Field(default_factory=list)
 

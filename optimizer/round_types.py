@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from optimizer.patch_store import PatchRecord
+from optimizer.recheck import FreshCheck
 from optimizer.trial.run import TrialProgress
 from optimizer.trial.screen import ScreenProgress
 from optimizer.types import Finding
@@ -25,6 +26,8 @@ class RoundState(StrEnum):
     CREATED = "created"
     TRAINED = "trained"
     """Its run has a final state."""
+    CHECKED = "checked"
+    """Patches that earlier rounds promoted were measured again on fresh pairs."""
     ANALYSED = "analysed"
     """Its report is written."""
     PROPOSED = "proposed"
@@ -65,6 +68,8 @@ class Round(BaseModel):
     note: str | None = None
     """Why nothing was proposed or tried, where that is so."""
     candidates: list[str] = Field(default_factory=list)
+    checks: list[dict[str, Any]] = Field(default_factory=list)
+    """Fresh looks at patches promoted before (optimizer/recheck.py)."""
     screening: dict[str, float] | None = None
     """Candidate → mean difference in its screening pairs."""
     chosen: str | None = None
@@ -103,6 +108,8 @@ class EvolveRequest(BaseModel):
     """Budget of one trial; None: to its plan's end."""
     candidates: int | None = None
     """Candidates a round; None: one where a person waits, else what policy says."""
+    fresh_check: bool = True
+    """Measure a promoted patch again on fresh pairs in the round after."""
     final_trial: bool = False
     """Try a patch in the last round too, although no round follows that would train with it."""
     seed: int
@@ -128,7 +135,8 @@ class Progress:
     """What a watcher of an evolution is told."""
 
     kind: str
-    """round | run | findings | proposed | screening | trial | promoted | rejected | closed | note."""
+    """round | run | checking | checked | findings | proposed | screening | trial | promoted | rejected | closed |
+    note."""
     round: Round
     update: RunUpdate | None = None
     findings: tuple[Finding, ...] = ()
@@ -136,6 +144,7 @@ class Progress:
     screening: ScreenProgress | None = None
     trial: TrialProgress | None = None
     text: str = ""
+    check: FreshCheck | None = None
     evals: dict[str, Eval] = field(default_factory=dict)
 
 

@@ -18,6 +18,7 @@ from optimizer.patch_store import PatchError, PatchRecord, Stage
 from optimizer.promote import approve, promote, reject, version_label
 from optimizer.propose import proposals_for
 from optimizer.recorder import Recorder
+from optimizer.round_checks import FreshLooks
 from optimizer.round_store import RoundStore
 from optimizer.round_training import TrainingStep
 from optimizer.round_types import (
@@ -82,7 +83,8 @@ class RoundRunner:
         """Takes the round on until it is closed or waits for a person. Raises RoundError, TrialCancelled and others."""
         steps = {
             RoundState.CREATED: self.training.run,
-            RoundState.TRAINED: self._analyse,
+            RoundState.TRAINED: self._fresh_looks().run,
+            RoundState.CHECKED: self._analyse,
             RoundState.ANALYSED: self._propose,
             RoundState.PROPOSED: self._choose,
             RoundState.SCREENED: self._try,
@@ -115,6 +117,9 @@ class RoundRunner:
                 self.runners(self.home.trials / "workers", self.training.resolved().model.needs_network)
             )
         return self._runner
+
+    def _fresh_looks(self) -> FreshLooks:
+        return FreshLooks(self.home, self.request, self.recorder, self.watch, self._arm_runner, self.cancelled)
 
     def _close(self, current: Round, note: str | None = None, **fields: Any) -> Round:
         key = f"r{current.round}-end"

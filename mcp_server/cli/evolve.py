@@ -31,6 +31,7 @@ from optimizer.evolve import new_request
 from optimizer.evolve import resume as resume_evolution
 from optimizer.home import Home
 from optimizer.patch_store import PatchRecord
+from optimizer.recheck import PAIRS
 from optimizer.round_types import Answer, Progress
 from optimizer.trial.plan import PLANS
 from trainer.request import rounds_wanted
@@ -66,6 +67,9 @@ def evolve(
         int | None, typer.Option(min=1, help="Candidates a round; several are screened before one is tried.")
     ] = None,
     final_trial: Annotated[bool, typer.Option("--final-trial", help="Try a patch in the last round too.")] = False,
+    fresh_check: Annotated[
+        bool, typer.Option(help="Measure a promoted patch again on fresh pairs in the next round.")
+    ] = True,
     seed: Annotated[int | None, typer.Option(help="Seed of the trials; drawn afresh by default.")] = None,
     resume: Annotated[
         str | None, typer.Option(metavar="ID", help="Take an evolution up again; latest: the last one.")
@@ -110,6 +114,7 @@ def evolve(
             max_pairs=pairs,
             max_seconds=None if minutes is None else minutes * 60,
             candidates=candidates,
+            fresh_check=fresh_check,
             final_trial=final_trial,
         )
         with terminated_like_interrupted():
@@ -156,6 +161,12 @@ class EvolutionView:
             self.trial.show_screening(step.screening)
         elif step.trial is not None:
             self.trial.show(step.trial)
+        elif step.kind == "checking":
+            self._line(f"measuring {step.patches[0].patch_id} again on {PAIRS} fresh pairs")
+        elif step.check is not None:
+            self._line(step.check.say, "yellow" if step.check.demote else None)
+            if step.check.demote:
+                self._line(f"  mcp-evo patches take-back {step.check.patch_id} --reason …")
         elif step.kind == "promoted":
             self._line(f"promoted {step.patches[0].patch_id}: now {step.text}", "green")
         elif step.kind == "rejected":

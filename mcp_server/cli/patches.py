@@ -1,5 +1,6 @@
-"""`mcp-evo patches`: list, show, propose, try."""
+"""`mcp-evo patches`: list, show, propose, try, take-back."""
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +25,9 @@ from mcp_server.cli.trial_view import TrialLines
 from mcp_server.proposing import Draft, propose_from_finding, propose_text
 from mcp_server.state import ServerState
 from mcp_server.trying import own_scenario_of
+from optimizer.approvals import Channel
 from optimizer.patch_store import PatchRecord, Stage
+from optimizer.promote import take_back
 from optimizer.trial.plan import plan_named
 from optimizer.trial.run import Budget, finish_trial
 from optimizer.tryout import prepare_trial, try_patch
@@ -35,11 +38,12 @@ PatchId = Annotated[str, typer.Argument(help="Id of the patch.")]
 
 def register(app: typer.Typer) -> None:
     """Adds the group."""
-    group = typer.Typer(help="Patches of skills: list, show, propose, try.", no_args_is_help=True)
+    group = typer.Typer(help="Patches of skills: list, show, propose, try, take back.", no_args_is_help=True)
     group.command("list")(refuses_clearly(list_command))
     group.command("show")(refuses_clearly(show_command))
     group.command("propose")(refuses_clearly(propose_command))
     group.command("try")(refuses_clearly(try_command))
+    group.command("take-back")(refuses_clearly(take_back_command))
     app.add_typer(group, name="patches")
 
 
@@ -174,3 +178,19 @@ def trial_document(record: PatchRecord, trial_id: str) -> dict[str, Any]:
         "ci95": None if record.ci95 is None else list(record.ci95),
         "pairs": record.pairs,
     }
+
+
+def take_back_command(
+    context: typer.Context,
+    patch_id: PatchId,
+    reason: Annotated[str, typer.Option(help="Why; stays in the audit log and the skill's history.")],
+    as_json: Annotated[bool, JsonOption] = False,
+) -> None:
+    """Take a promoted patch out of force; the skill gets a new version without it."""
+    home = home_of(context)
+    channel = Channel.TERMINAL if sys.stdin.isatty() else Channel.UNATTENDED
+    version = take_back(home, patch_id, channel=channel, reason=reason)
+    if as_json:
+        print_json({"patch_id": patch_id, "version": version, "stage": str(Stage.ARCHIVED)})
+    else:
+        console_for(False).print(f"took {patch_id} back: now {version}", markup=False)

@@ -64,9 +64,13 @@ def screen(
     *,
     pairs: int,
     seed: int,
+    stream: str = "screening",
     cancelled: Callable[[], bool] = never,
 ) -> Iterator[ScreenProgress]:
-    """Runs `pairs` rows, telling after each; goes on behind the rows that are there. Raises what the runner raises."""
+    """Runs `pairs` rows, telling after each; goes on behind the rows that are there. Raises what the runner raises.
+
+    `stream` names what the rows are for: rows of two streams never share a seed.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "screening.jsonl"
     rows = [ScreenRow.model_validate(row) for _, row in read_json_lines(path).rows][:pairs]
@@ -75,7 +79,7 @@ def screen(
         index = len(rows)
         scenario = scenarios[index % len(scenarios)]
         # a stream of its own: no seed of a screening ever occurs in a trial
-        row_seed = pair_seed(seed, f"screening/{scenario.name}", index)
+        row_seed = pair_seed(seed, f"{stream}/{scenario.name}", index)
         started = time.monotonic()
         arms = {"base": base, **candidates}
         jobs = [
