@@ -120,7 +120,7 @@ def _ways(
     attempts: Sequence[Trajectory], options: DistilOptions, dropped: Counter[Dropped]
 ) -> dict[tuple[str, str], _Way]:
     """The recipe that each attempt is read as, by (situation, advice)."""
-    read = [(one, _cached(one)) for one in attempts]
+    read = [(one, _readings_of(one)) for one in attempts]
     # agreement is counted over winners of different tasks: losers may be wrong in the same way for different reasons
     agreed: dict[tuple[str, str], set[str]] = {}
     for one, found in read:
@@ -129,15 +129,15 @@ def _ways(
                 agreed.setdefault((reading.situation, reading.advice), set()).add(one.question)
     ways: dict[tuple[str, str], _Way] = {}
     for one, found in read:
-        reading = _chosen(one, found, agreed, dropped)
-        if reading is None:
+        chosen = _chosen(one, found, agreed, dropped)
+        if chosen is None:
             continue
-        way = ways.setdefault((reading.situation, reading.advice), _Way(reading))
+        way = ways.setdefault((chosen.situation, chosen.advice), _Way(chosen))
         (way.won if one.won(options.success) else way.lost).append(one)
     return ways
 
 
-def _cached(one: Trajectory) -> list[Reading]:
+def _readings_of(one: Trajectory) -> list[Reading]:
     return readings(one.question, needed(one.calls))
 
 

@@ -23,7 +23,7 @@ class SentenceTransformerEmbedder:
     def __init__(self, model: str) -> None:
         """Loads the model. Raises PoolError where the package or the model is missing."""
         try:
-            from sentence_transformers import SentenceTransformer
+            from sentence_transformers import SentenceTransformer  # type: ignore[import-not-found, unused-ignore]
         except ImportError as error:
             raise PoolError(
                 ProblemKind.EMBEDDER,

@@ -23,6 +23,9 @@ class Timeouts:
     """From the connection to the last byte."""
 
 
+DEFAULT_TIMEOUTS = Timeouts()
+
+
 @dataclass(frozen=True)
 class HttpAnswer:
     """Status and body."""
@@ -38,7 +41,7 @@ def request_json(
     url: str,
     document: Any = None,
     *,
-    timeouts: Timeouts = Timeouts(),
+    timeouts: Timeouts = DEFAULT_TIMEOUTS,
     headers: dict[str, str] | None = None,
 ) -> HttpAnswer:
     """One request. Raises PoolError: unreachable, timed out, bad answer (too long); a status is an answer."""

@@ -6,8 +6,8 @@ modified_time. Live store: one VectorNode a line, `{unique_id, workspace_id, con
 {memory_type, content, score, time_created, time_modified, author, metadata: "<JSON string>"}}`.
 
 Mapping: score ↔ quality, metadata.freq ↔ retrieved, metadata.utility ↔ won, workspace_id ↔ pool; everything else of
-ours lies under metadata.mcp_evo. A line that came from ReMe and was not changed here is written as it came, byte for byte in
-JSON terms; vectors go back only to the live store and only where the text that they stand for is the same (vectors of
+ours lies under metadata.mcp_evo. A line that came from ReMe and was not changed here is written as it came;
+vectors go back only to the live store and only where the text that they stand for is the same (vectors of
 different embedders do not compare; ours are never exported).
 """
 

@@ -28,13 +28,13 @@ RRF_K = 60
 """The constant of the paper; the order hardly depends on it."""
 DEPTH = 50
 COMMON = 4000
-BUDGET = 4000
+BUDGET = 1500
 REMEMBERED = 200
 """Numbers of records above this are kept in memory (counting them takes time); smaller ones are counted each time."""
 MAX_TERMS = 32
-EXACT = 16_000
-"""Records up to which every cosine is computed: 4 million multiplications, below two milliseconds."""
-SHORTLIST = 2000
+EXACT = 2000
+"""Records up to which every cosine is computed: half a million multiplications, about a millisecond."""
+SHORTLIST = 600
 BITS = 256
 _STATUS_CODES = {status: code for code, status in enumerate(Status)}
 
