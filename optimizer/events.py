@@ -3,17 +3,22 @@
 1. A raw file keeps each line as its source wrote it: our own form (`kind`), a Claude Code hook (`hook_event_name`), or
    the older normalised form (`type`). `parse` turns any of them into an `Event`; what is none of them is a bad line.
 2. The identity of an event is (session, line), lines counted from 0. Times may repeat or step back; they are data.
-3. The outcome of a call is read from structured evidence only (`optimizer.outcome`): a word like "failed" in an output
-   says nothing.
+3. The outcome of a call rests on evidence (`optimizer.outcome`): a word like "failed" in an output says nothing.
+4. `parse` gives everything; `glance` the same event with only those fields of input and response that rules read
+   (`optimizer.call_fields`), several times as fast.
 """
 
+import json
+import re
+from collections.abc import Callable
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 
-from optimizer.outcome import Outcome, outcome_of
+from optimizer.call_fields import CallResponse, InputFields, ResponseFields
+from optimizer.outcome import UNKNOWN, Evidence, Outcome, judge, judge_reported_failure
 
 SCHEMA_VERSION = 1
 
@@ -41,7 +46,7 @@ class EventKind(StrEnum):
         return self in (EventKind.TOOL_CALL, EventKind.TOOL_FAILURE)
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One event. `line` is where it stands in its session's file; it is not stored."""
 
     schema_version: int = SCHEMA_VERSION
@@ -131,14 +136,54 @@ def tool_call(
         response=response,
         outcome=Outcome.FAILED if failed else Outcome.OK,
         reason=reason,
+        evidence=Evidence.STRUCTURED if failed else None,
         duration_s=duration_s,
         source=source,
         run_id=run_id,
     )
 
 
-_decode = msgspec.json.Decoder().decode
+class _Line(msgspec.Struct, gc=False):
+    """A raw line of any form, decoded as far as an event needs it."""
+
+    hook_event_name: str | None = None
+    kind: str | None = None
+    type: str | None = None
+    session_id: str | None = None
+    conversation_id: str | None = None
+    agent_id: str | None = None
+    agent_type: str | None = None
+    timestamp: str | float | None = None
+    received_at: str | float | None = None
+    tool_name: str | None = None
+    tool_input: Any = None
+    tool_response: Any = None
+    error: Any = None
+    duration_ms: float | None = None
+    tool_use_id: str | None = None
+    prompt: str | None = None
+
+
+class _Glance(_Line, gc=False):
+    """The same with input and response as far as rules read them."""
+
+    tool_input: InputFields = None
+    tool_response: ResponseFields = None
+
+
+_TEXT_FIELDS = (
+    *("hook_event_name", "kind", "type", "session_id", "conversation_id", "agent_id", "agent_type"),
+    *("tool_name", "tool_use_id", "prompt"),
+)
+_TIME_FIELDS = ("timestamp", "received_at", "duration_ms")
+
+_decode_line = msgspec.json.Decoder(_Line).decode
+_decode_glance = msgspec.json.Decoder(_Glance).decode
+_decode_own = msgspec.json.Decoder(Event).decode
 _encode = msgspec.json.Encoder().encode
+
+_NO_FIELDS = CallResponse()
+_EMPTY_RESPONSE = re.compile(rb'"tool_response"\s*:\s*\{\s*\}')
 
 
 def to_line(event: Event) -> bytes:
@@ -150,97 +195,145 @@ def to_line(event: Event) -> bytes:
 
 def parse(line: bytes, number: int) -> Event:
     """The event of a raw line. Raises BadEvent."""
+    return _event(line, number, _decode_line)
+
+
+def glance(line: bytes, number: int) -> Event:
+    """The event of a raw line; its input and response are `CallInput` and `CallResponse` where they are objects.
+
+    Raises BadEvent for the same lines as `parse`.
+    """
+    return _event(line, number, _decode_glance)
+
+
+def _event(line: bytes, number: int, decode: Callable[[bytes], _Line]) -> Event:
     try:
-        document = _decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadEvent(f"line {number}: not JSON ({error})") from error
-    if not isinstance(document, dict):
-        raise BadEvent(f"line {number}: not an object")
+        if not line.isascii():
+            line.decode("utf-8")  # a decoder that steps over a text does not look at its bytes
+        found = decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        line = _strict(line, number)
+        found = decode(line)
+    response = found.tool_response
+    if type(response) is CallResponse and response == _NO_FIELDS and _EMPTY_RESPONSE.search(line):
+        found.tool_response = {}
     try:
-        if "hook_event_name" in document:
-            return _from_hook(document, number)
-        if "kind" in document:
-            return _from_own(document, number)
-        if "type" in document:
-            return _from_normalised(document, number)
-    except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
+        if found.hook_event_name is not None:
+            return _from_hook(found, number)
+        if found.kind is not None:
+            return _from_own(line, number)
+        if found.type is not None:
+            return _from_normalised(found, number)
+    except (TypeError, ValueError, msgspec.ValidationError) as error:
         raise BadEvent(f"line {number}: not an event ({error})") from error
     raise BadEvent(f"line {number}: an object that is no event (no kind, hook_event_name or type)")
 
 
-def _from_own(document: dict[str, Any], number: int) -> Event:
-    event = msgspec.convert({**document, "line": number}, Event)
-    return event if event.kind in _KNOWN else msgspec.structs.replace(event, kind=EventKind.OTHER)
+def _strict(line: bytes, number: int) -> bytes:
+    """The line without what a strict decoder refuses: NaN, Infinity, half surrogate pairs and very large numbers, which
+    Python writes, and fields of an unexpected type, which say nothing. Raises BadEvent for what is no JSON object."""
+    try:
+        document = json.loads(line.decode("utf-8"))
+        if isinstance(document, dict):
+            for name in _TEXT_FIELDS:
+                if not isinstance(document.get(name), str):
+                    document.pop(name, None)
+            for name in _TIME_FIELDS:
+                if isinstance(document.get(name), bool | list | dict):
+                    del document[name]
+            if isinstance(document.get("duration_ms"), str):
+                del document["duration_ms"]
+            return _encode(_encodable(document))
+    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise BadEvent(f"line {number}: not JSON ({error})") from error
+    raise BadEvent(f"line {number}: not an object")
 
 
-def _from_hook(document: dict[str, Any], number: int) -> Event:
-    name = document["hook_event_name"]
-    kind = HOOK_KINDS.get(name, EventKind.OTHER)
-    tool, response = _text(document.get("tool_name")), document.get("tool_response")
-    outcome, reason = Outcome.UNKNOWN, None
-    if kind is EventKind.TOOL_FAILURE:
-        outcome, reason = Outcome.FAILED, f"{name}: {str(document.get('error'))[:80]}"
-        response = document.get("error") if response is None else response
-    elif kind is EventKind.TOOL_CALL:
-        outcome, reason = outcome_of(tool, response)
-    duration = document.get("duration_ms")
+def _encodable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_encodable(one) for one in value]
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return str(value)
+    if isinstance(value, float) and value - value != 0:  # neither NaN nor Infinity is JSON
+        return None
+    return value
+
+
+def _from_own(line: bytes, number: int) -> Event:
+    event = _decode_own(line)
+    kind = event.kind if event.kind in _KNOWN else EventKind.OTHER
+    return msgspec.structs.replace(event, line=number, kind=kind)
+
+
+def _from_hook(found: _Line, number: int) -> Event:
+    kind = HOOK_KINDS.get(found.hook_event_name or "", EventKind.OTHER)
+    tool, response = found.tool_name, found.tool_response
+    judgement = UNKNOWN
+    if kind is EventKind.TOOL_CALL:
+        judgement = judge(tool, found.tool_input, response)
+    elif kind is EventKind.TOOL_FAILURE:
+        judgement = judge_reported_failure(tool, found.tool_input, found.error)
+        response = found.error if response is None else response
+    when = found.received_at
     return Event(
         kind=kind,
-        session=_session(document),
-        agent=_text(document.get("agent_id")) or MAIN,
-        time=_time(document.get("received_at")),
+        session=_session(found),
+        agent=found.agent_id or MAIN,
+        time=None if when is None else _time(when),
         tool=tool,
-        input=document.get("tool_input"),
+        input=found.tool_input,
         response=response,
-        outcome=outcome,
-        reason=reason,
-        duration_s=duration / 1000 if isinstance(duration, int | float) and not isinstance(duration, bool) else None,
+        outcome=judgement.outcome,
+        reason=judgement.reason,
+        evidence=judgement.evidence,
+        duration_s=None if found.duration_ms is None else found.duration_ms / 1000,
         source="hook",
-        call_id=_text(document.get("tool_use_id")),
-        text=_text(document.get("prompt")),
+        call_id=found.tool_use_id,
+        text=found.prompt,
+        agent_type=found.agent_type,
+        time_text=when if isinstance(when, str) else None,
         line=number,
     )
 
 
-def _from_normalised(document: dict[str, Any], number: int) -> Event:
-    kind = _NORMALISED_KINDS.get(document["type"], EventKind.OTHER)
-    tool, response = _text(document.get("tool_name")), document.get("tool_response")
-    outcome, reason = outcome_of(tool, response) if kind is EventKind.TOOL_CALL else (Outcome.UNKNOWN, None)
-    session = _session(document)
-    conversation = _text(document.get("conversation_id")) or session
-    return Event(
+def _from_normalised(found: _Line, number: int) -> Event:
+    kind = _NORMALISED_KINDS.get(found.type or "", EventKind.OTHER)
+    judgement = UNKNOWN
+    if kind is EventKind.TOOL_CALL:
+        judgement = judge(found.tool_name, found.tool_input, found.tool_response)
+    session, conversation, when = _session(found), found.conversation_id, found.timestamp
+    event = Event(
         kind=kind,
         session=session,
-        agent=MAIN if conversation == session else conversation,
-        time=_time(document.get("timestamp")),
-        tool=tool,
-        input=document.get("tool_input"),
-        response=response,
-        outcome=outcome,
-        reason=reason,
+        agent=MAIN if conversation is None or conversation == session else conversation,
+        time=None if when is None else _time(when),
+        tool=found.tool_name,
+        input=found.tool_input,
+        response=found.tool_response,
+        outcome=judgement.outcome,
         source="import",
+        time_text=when if isinstance(when, str) else None,
         line=number,
     )
+    if judgement.evidence is None:
+        return event
+    return msgspec.structs.replace(event, reason=judgement.reason, evidence=judgement.evidence)
 
 
-def _session(document: dict[str, Any]) -> str:
-    session = document["session_id"]
-    if not isinstance(session, str) or not session:
-        raise ValueError(f"session_id {session!r} is no text")
-    return session
+def _session(found: _Line) -> str:
+    if not found.session_id:
+        raise ValueError(f"session_id {found.session_id!r} is no text")
+    return found.session_id
 
 
-def _text(value: Any) -> str | None:
-    """A text; anything else is not one."""
-    return value if isinstance(value, str) else None
-
-
-def _time(value: Any) -> float | None:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
+def _time(value: str | float) -> float | None:
     if isinstance(value, str):
         try:
             return datetime.fromisoformat(value).timestamp()
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
-    return None
+    return value

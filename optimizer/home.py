@@ -70,7 +70,7 @@ class Home:
 
     @property
     def segments(self) -> SegmentStore:
-        return SegmentStore(self.trajectories, self.group_of)
+        return SegmentStore(self.trajectories, self.group_of, self.children_of)
 
     @property
     def index(self) -> TrajectoryIndex:
@@ -83,6 +83,13 @@ class Home:
             return self.bank.group_of(skill)
         except BankError:
             return None
+
+    def children_of(self, skill: str) -> tuple[str, ...]:
+        """The skills that a skill orchestrates, as the bank declares it; none for one that is not in the bank."""
+        try:
+            return self.bank.children(skill)
+        except BankError:
+            return ()
 
     def policy_of(self, skill: str, context: dict[str, Any] | None = None) -> ResolvedPolicy:
         """The live policy of a skill in a context."""

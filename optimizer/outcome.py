@@ -1,13 +1,22 @@
-"""Outcome of a tool call, from structured evidence only.
+"""Outcome of a tool call: ok, failed or unknown, and the evidence for it.
 
-Three values: ok, failed, unknown. A text that happens to hold "failed" or "error:" proves nothing: read as failures,
-such words called 1,060 of 9,532 real calls failed, of which 29 were. Evidence is a flag or code of the call itself, or
-the prefix with which the harness reports a failure. A grep without match and a diff with differences are no failures.
+1. *Structured* evidence is a flag or code of the call itself, or the prefix with which the harness reports a failure. A
+   text that happens to hold "failed" or "error:" proves nothing: read as failures, such words called 1,060 of 9,532
+   real calls failed, of which 29 were.
+2. *Masked* and *reported* failures are read off what a shell command printed (`optimizer.masked`).
+3. A non-zero exit may be an answer: a grep without match, a diff with differences, a test that is false. That and a
+   probe for what may not be there yet are no failures; the evidence says which of them it was.
 """
 
 import re
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
+
+from msgspec import UNSET
+
+from optimizer.call_fields import CallInput, CallResponse, input_fields, response_fields, text
+from optimizer.masked import candidate, masked_failure, reported_failure
+from optimizer.shell import simple_commands
 
 
 class Outcome(StrEnum):
@@ -19,21 +28,100 @@ class Outcome(StrEnum):
     """The response carries nothing that would tell."""
 
 
+class Evidence(StrEnum):
+    """What an outcome rests on, where it looks like a failure."""
+
+    STRUCTURED = "structured"
+    """A flag, a code or the harness's prefix: failed."""
+    MASKED = "masked"
+    """The command's own programs complained, and its exit status does not tell: failed."""
+    REPORTED = "reported"
+    """The program that the command ran says so in its output: failed."""
+    ANSWER = "answer"
+    """A non-zero exit that answers a question (grep, diff, test): not failed."""
+    PROBE = "probe"
+    """A complaint that the command provides for, or a warning: not failed."""
+
+
+class Judgement(NamedTuple):
+    """The outcome of a call with its evidence."""
+
+    outcome: Outcome
+    reason: str | None = None
+    """The text that tells, shortened."""
+    evidence: Evidence | None = None
+
+
+OK = Judgement(Outcome.OK)
+UNKNOWN = Judgement(Outcome.UNKNOWN)
+
 _EXIT_CODE = re.compile(r"(?:Error: )?Exit code (-?\d+)")
-_EXIT_KEYS = ("exitCode", "exit_code", "returnCode", "returncode")
 _TRACEBACK = "Traceback (most recent call last)"
 _AGENT_OK = (None, "completed", "async_launched")
 _AGENT_TOOLS = ("Agent", "Task")
+_ASKS = frozenset(
+    {"grep", "egrep", "fgrep", "rg", "ugrep", "zgrep", "diff", "cmp", "test", "[", "[[", "pgrep", "which"}
+)
+"""Programs whose exit status 1 means no."""
+
+
+def judge(tool: str | None, call_input: Any, response: Any) -> Judgement:
+    """The outcome of a call by everything that tells."""
+    reason = failure_in(tool, response)
+    if reason is not None:
+        if tool == "Bash" and _is_answer(input_fields(call_input), response, reason):
+            return Judgement(Outcome.OK, reason, Evidence.ANSWER)
+        return Judgement(Outcome.FAILED, reason, Evidence.STRUCTURED)
+    if tool == "Bash" and not isinstance(response, str | list):
+        fields = response_fields(response)
+        if fields is not None and (fields.stdout or fields.stderr):
+            return _by_output(input_fields(call_input), fields)
+    if response is None or response in ("", {}, []):
+        return UNKNOWN
+    return OK
+
+
+def judge_reported_failure(tool: str | None, call_input: Any, error: Any) -> Judgement:
+    """The outcome of a call that its source says failed."""
+    reason = f"PostToolUseFailure: {str(error)[:80]}"
+    if tool == "Bash" and _is_answer(input_fields(call_input), error, reason):
+        return Judgement(Outcome.OK, reason, Evidence.ANSWER)
+    return Judgement(Outcome.FAILED, reason, Evidence.STRUCTURED)
 
 
 def outcome_of(tool: str | None, response: Any) -> tuple[Outcome, str | None]:
-    """(outcome, evidence of a failure)."""
-    reason = failure_in(tool, response)
-    if reason is not None:
-        return Outcome.FAILED, reason
-    if response is None or response in ("", {}, []):
-        return Outcome.UNKNOWN, None
-    return Outcome.OK, None
+    """(outcome, evidence of a failure) by structured evidence alone."""
+    judgement = judge(tool, None, response)
+    if judgement.evidence is Evidence.STRUCTURED:
+        return judgement.outcome, judgement.reason
+    return (Outcome.OK if judgement.outcome is Outcome.FAILED else judgement.outcome), None
+
+
+def _is_answer(call: CallInput, response: Any, reason: str) -> bool:
+    """Whether a bare exit status 1 is the answer of a program that asks; its output would be the matches, so there is
+    none."""
+    told = response if isinstance(response, str) else reason
+    if told.strip() not in ("Exit code 1", "Error: Exit code 1"):
+        return False
+    command = text(call.command)
+    commands = simple_commands(command) if command is not None else []
+    return bool(commands) and commands[-1][0].rsplit("/", 1)[-1] in _ASKS
+
+
+def _by_output(call: CallInput, response: CallResponse) -> Judgement:
+    command = call.command if isinstance(call.command, str) else ""
+    stdout = response.stdout if isinstance(response.stdout, str) else ""
+    stderr = response.stderr if isinstance(response.stderr, str) else ""
+    line = candidate(command, stdout, stderr)
+    if line is not None:
+        sure = masked_failure(command, stdout, stderr)
+        if sure is None:
+            return Judgement(Outcome.OK, line, Evidence.PROBE)
+        return Judgement(Outcome.FAILED, sure, Evidence.MASKED)
+    line = reported_failure(command, stdout)
+    if line is not None:
+        return Judgement(Outcome.FAILED, line, Evidence.REPORTED)
+    return OK
 
 
 def failure_in(tool: str | None, response: Any) -> str | None:
@@ -43,9 +131,8 @@ def failure_in(tool: str | None, response: Any) -> str | None:
     if isinstance(response, list):
         flagged = any(isinstance(part, dict) and (part.get("is_error") or part.get("isError")) for part in response)
         return "is_error" if flagged else None
-    if isinstance(response, dict):
-        return _in_document(tool, response)
-    return None
+    fields = response_fields(response)
+    return None if fields is None else _in_document(tool, fields)
 
 
 def _in_text(response: str) -> str | None:
@@ -57,35 +144,44 @@ def _in_text(response: str) -> str | None:
     return None
 
 
-def _in_document(tool: str | None, response: dict[str, Any]) -> str | None:
-    if response.get("is_error") is True or response.get("isError") is True:
+def _in_document(tool: str | None, response: CallResponse) -> str | None:
+    if response.is_error is True or response.isError is True:
         return "is_error"
-    if response.get("interrupted") is True:
+    if response.interrupted is True:
         return "interrupted"
-    error = response.get("error")
-    if response.get("success") is False:
-        return f"success=false: {str(error or '')[:60]}"
-    if "success" not in response and isinstance(error, str) and error:
-        return f"error: {error[:60]}"
-    for key in _EXIT_KEYS:
-        code = response.get(key)
-        if isinstance(code, int) and not isinstance(code, bool) and code != 0:
-            return f"{key}={code}"
-    status = response.get("code")
-    if tool == "WebFetch" and isinstance(status, int) and status >= 400:
-        return f"http {status}"
-    if tool in _AGENT_TOOLS and response.get("status") not in _AGENT_OK:
-        return f"agent status {response.get('status')}"
+    if response.success is False:
+        return f"success=false: {'' if response.error is UNSET else str(response.error)[:60]}"
+    if response.success is UNSET and text(response.error) is not None:
+        return f"error: {response.error[:60]}"
+    code = response.exitCode
+    if type(code) is int and code != 0:
+        return f"exitCode={code}"
+    code = response.exit_code
+    if type(code) is int and code != 0:
+        return f"exit_code={code}"
+    code = response.returnCode
+    if type(code) is int and code != 0:
+        return f"returnCode={code}"
+    code = response.returncode
+    if type(code) is int and code != 0:
+        return f"returncode={code}"
     if tool == "Bash":
         return _in_shell(response)
+    if tool == "WebFetch" and isinstance(response.code, int) and response.code >= 400:
+        return f"http {response.code}"
+    if tool in _AGENT_TOOLS:
+        status = None if response.status is UNSET else response.status
+        if status not in _AGENT_OK:
+            return f"agent status {status}"
     return None
 
 
-def _in_shell(response: dict[str, Any]) -> str | None:
-    stdout, stderr = response.get("stdout"), response.get("stderr")
-    code = _EXIT_CODE.match(stdout) if isinstance(stdout, str) else None
-    if code is not None and int(code[1]) != 0:
-        return code[0]
-    if isinstance(stderr, str) and _TRACEBACK in stderr:
+def _in_shell(response: CallResponse) -> str | None:
+    stdout = response.stdout
+    if isinstance(stdout, str) and stdout[:1] == "E":
+        code = _EXIT_CODE.match(stdout)
+        if code is not None and int(code[1]) != 0:
+            return code[0]
+    if isinstance(response.stderr, str) and _TRACEBACK in response.stderr:
         return "traceback on stderr"
     return None

@@ -178,7 +178,7 @@ def folder_of(session: str) -> str:
 
 
 def _read(stream: BinaryIO, position: Position, limit_bytes: int | None) -> Batch:
-    restarted = position.offset > 0 and _mark(stream, position.offset) != position.mark
+    restarted = position.offset > 0 and mark_of(stream, position.offset) != position.mark
     if restarted:
         position = Position()
     events: list[Event] = []
@@ -194,7 +194,7 @@ def _read(stream: BinaryIO, position: Position, limit_bytes: int | None) -> Batc
         if limit_bytes is not None and offset - position.offset >= limit_bytes:
             more = True
             break
-    return Batch(events, bad, Position(offset, number, _mark(stream, offset)), restarted, more)
+    return Batch(events, bad, Position(offset, number, mark_of(stream, offset)), restarted, more)
 
 
 def _is_file(seen: os.stat_result) -> bool:
@@ -211,7 +211,7 @@ def _lines(stream: BinaryIO, offset: int) -> Iterator[tuple[int, bytes]]:
         yield offset, line[:-1]
 
 
-def _mark(stream: BinaryIO, offset: int) -> str:
+def mark_of(stream: BinaryIO, offset: int) -> str:
     """Hash of what is before `offset`; empty where the file is shorter.
 
     A small part is hashed whole, so that no change of it goes unseen; of a large one, windows all over it, since a

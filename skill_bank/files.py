@@ -20,8 +20,8 @@ from typing import Any
 from filelock import FileLock
 
 
-def write_bytes_atomic(path: Path, data: bytes, *, mode: int = 0o644) -> None:
-    """Replaces `path` by `data` in one step.
+def write_bytes_atomic(path: Path, data: bytes, *, mode: int = 0o644, flushed: bool = True) -> None:
+    """Replaces `path` by `data` in one step. Not `flushed`: what is derived need not outlive a power cut.
 
     Raises OSError (for instance ENOSPC) with the old document untouched and no temporary file left behind.
     """
@@ -29,8 +29,9 @@ def write_bytes_atomic(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
+            if flushed:
+                stream.flush()
+                os.fsync(stream.fileno())
         os.chmod(name, mode)
         os.replace(name, path)
     except BaseException:

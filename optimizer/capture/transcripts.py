@@ -25,7 +25,7 @@ import msgspec
 
 from optimizer.capture.forks import copied_from
 from optimizer.events import MAIN, Event, EventKind
-from optimizer.outcome import Outcome, outcome_of
+from optimizer.outcome import Outcome, judge
 
 SOURCE = "transcript"
 
@@ -306,10 +306,11 @@ class _Conversation:
                 duration_s=_duration(structured),
             )  # fmt: skip
             return
-        outcome, reason = outcome_of(call.tool or None, response)
+        judgement = judge(call.tool or None, call.input, response)
         yield self._event(
             EventKind.TOOL_CALL, call.agent, time, tool=call.tool or None, input=call.input, response=response,
-            outcome=outcome, reason=reason, call_id=call_id, duration_s=_duration(structured),
+            outcome=judgement.outcome, reason=judgement.reason, evidence=judgement.evidence, call_id=call_id,
+            duration_s=_duration(structured),
         )  # fmt: skip
 
     def _subagent(self, structured: Any) -> Iterator[Event]:

@@ -1,155 +1,379 @@
 """From events to segments: a fold over a session's events in file order.
 
-1. A skill call (`load_skill` of our server, or the `Skill` tool) opens a skill segment of its agent and closes the one
-   before. Every call of that agent belongs to it until the next skill call or the turn's end.
-2. At a turn end the segment stays open when it set a timer or monitor (the next turn may be the timer's); a prompt by
-   the user closes it. Each turn is a span of its own, so both ways of counting are there.
-3. Calls outside of a skill form one free segment a turn. No call is in two segments, none is lost.
-4. The layer is that of the skill's group in the bank; without one of our skills in force it is `other`.
+1. A skill call (`Skill`, or `load_skill` of our server that worked) opens a skill segment of its agent. A user's prompt
+   `/name` that names a skill of the bank opens one, too. The calls of that agent belong to it until the next skill call
+   or the turn's end.
+2. Skills nest: an orchestrator stays open while skills that it declares in the bank run; they are its children. A skill
+   that no open orchestrator declares closes all of them. A sub-agent's skill is a child of the orchestrator that is
+   open in the main conversation and declares it.
+3. At a turn end a segment stays open while a timer or monitor is set: the next turn may be its, and goes on with the
+   skill. A prompt of the user ends it, unless it is the text that a timer was given. Each turn is a span of its own.
+4. Calls outside of a skill are the free segments of their turn (`optimizer.segment.free`).
+5. No call is in two segments, none is lost. The layer is that of the skill's group in the bank; without one of our
+   skills in force it is `other`.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import msgspec
 
-from optimizer.events import Event, EventKind
+from optimizer.call_fields import CallInput, CallResponse, input_fields, response_fields, text
+from optimizer.events import MAIN, Event, EventKind
+from optimizer.intents import (
+    FILE_KEYS,
+    LAUNCHES,
+    TIMER_STOPS,
+    TIMERS_LASTING,
+    TIMERS_ONCE,
+    WRITERS,
+    Shown,
+    intents_of_shell,
+    intents_of_tool,
+)
 from optimizer.layers import Layer, layer_of_group
-from optimizer.segment.types import Segment, SegmentKind, Span, segment_id
+from optimizer.outcome import Evidence
+from optimizer.segment.free import FreeTurn
+from optimizer.segment.types import FileGuess, Intent, IntentKind, LineEvidence, Segment, SegmentKind, Span, segment_id
+from optimizer.shell import NO_COMMAND, ShellCommand, path_keys, read_command, written_files
 
 GroupOf = Callable[[str], str | None]
 """Group of a skill in the bank; None: not one of ours."""
 
-_TIMERS = frozenset({"ScheduleWakeup", "Monitor"})
-_FILE_KEYS = {
-    "Read": "file_path",
-    "Write": "file_path",
-    "Edit": "file_path",
-    "MultiEdit": "file_path",
-    "NotebookEdit": "notebook_path",
-}
+ChildrenOf = Callable[[str], Iterable[str]]
+"""Skills that an orchestrator declares; none for any other skill."""
+
+
+def no_children(skill: str) -> tuple[str, ...]:
+    """A bank without orchestrators."""
+    return ()
 
 
 def skill_of(event: Event) -> str | None:
     """The skill that this call puts in force, or None; our own `load_skill` that failed loaded nothing."""
-    if not event.is_call or event.tool is None or not isinstance(event.input, dict):
+    tool = event.tool
+    if tool is None or (tool != "Skill" and not tool.endswith("load_skill")) or not event.is_call:
         return None
-    ours = event.tool.rsplit("__", 1)[-1] == "load_skill"
-    if (not ours and event.tool != "Skill") or (ours and event.failed):
+    if tool != "Skill" and (tool.rsplit("__", 1)[-1] != "load_skill" or event.failed):
         return None
-    name = event.input.get("skill", event.input.get("name"))
-    return name if isinstance(name, str) and name else None
+    call = input_fields(event.input)
+    return text(call.skill if call.skill is not msgspec.UNSET else call.name)
+
+
+class AgentState(msgspec.Struct):
+    """What is open in one agent's conversation."""
+
+    stack: list[Segment] = msgspec.field(default_factory=list)
+    """Open skill segments: orchestrators, then the one in force."""
+    free: FreeTurn = msgspec.field(default_factory=FreeTurn)
+    wakeup: bool = False
+    """A timer that fires once was set in this turn."""
+    lasting: list[str] = msgspec.field(default_factory=list)
+    """Timers and monitors that go on firing, by the id that stops them."""
+    prompts: list[str] = msgspec.field(default_factory=list)
+    """Texts that its timers were given: a prompt that repeats one is the timer's."""
 
 
 class SegmenterState(msgspec.Struct):
-    """What the fold remembers: everything so far, open segments included."""
+    """What the fold remembers: what is open, and what was closed and not taken away yet."""
 
-    segments: list[Segment] = msgspec.field(default_factory=list)
-    open_by_agent: dict[str, int] = msgspec.field(default_factory=dict)
-    """Agent → index of its open segment."""
+    agents: dict[str, AgentState] = msgspec.field(default_factory=dict)
+    closed: list[Segment] = msgspec.field(default_factory=list)
+    session: str | None = None
+    """Session that the lines belong to, where its events may carry other ids."""
+
+    @property
+    def open(self) -> list[Segment]:
+        """Open segments, by their first line."""
+        found = [one for agent in self.agents.values() for one in (*agent.stack, *agent.free.groups)]
+        return sorted(found, key=lambda one: one.first_line)
+
+    @property
+    def segments(self) -> list[Segment]:
+        """All segments that are still here, by their first line."""
+        return sorted([*self.closed, *self.open], key=lambda one: one.first_line)
+
+    def take_closed(self) -> list[Segment]:
+        """The closed segments, which are forgotten: nothing that follows changes them."""
+        taken, self.closed = self.closed, []
+        return taken
 
 
 class Segmenter:
     """Feeds on events; `state.segments` holds the result at any time."""
 
-    def __init__(self, group_of: GroupOf, state: SegmenterState | None = None) -> None:
+    def __init__(
+        self, group_of: GroupOf, state: SegmenterState | None = None, children_of: ChildrenOf = no_children
+    ) -> None:
         self.group_of = group_of
+        self.children_of = children_of
         self.state = state or SegmenterState()
 
     def feed(self, events: Iterable[Event]) -> None:
         """Takes events in file order."""
         for event in events:
-            if event.is_call:
-                self._call(event)
-            elif event.kind == EventKind.TURN_END:
-                self._turn_end(event)
-            elif event.kind == EventKind.USER_PROMPT:
-                self._close(event.agent, "user_prompt")
-            elif event.kind == EventKind.SESSION_END:
-                for agent in list(self.state.open_by_agent):
-                    self._close(agent, "session_end")
+            self.take(event)
 
-    def _open_segment(self, agent: str) -> Segment | None:
-        index = self.state.open_by_agent.get(agent)
-        return None if index is None else self.state.segments[index]
+    def take(self, event: Event) -> None:
+        """Takes one event."""
+        kind = event.kind
+        if kind == "tool_call" or kind == "tool_failure":
+            self._call(event)
+        elif kind == EventKind.TURN_END:
+            self._turn_end(event.agent)
+        elif kind == EventKind.USER_PROMPT:
+            self._prompt(event)
+        elif kind == EventKind.SUBAGENT_END:
+            if event.agent != MAIN:
+                self._end(event.agent, "subagent_end")
+        elif kind == EventKind.SESSION_END:
+            for agent in list(self.state.agents):
+                self._end(agent, "session_end")
+
+    def _agent(self, name: str) -> AgentState:
+        agent = self.state.agents.get(name)
+        if agent is None:
+            agent = self.state.agents[name] = AgentState()
+        return agent
 
     def _call(self, event: Event) -> None:
-        skill = skill_of(event)
-        if skill is not None:
-            self._close(event.agent, "skill")
-            self._begin(event, SegmentKind.SKILL, skill)
-        segment = self._open_segment(event.agent)
-        if segment is None:
-            segment = self._begin(event, SegmentKind.FREE, None)
-        if segment.waiting:
-            segment.waiting = False
-            segment.spans.append(Span(first_line=event.line, last_line=event.line))
-        _count(segment, event)
+        agent = self.state.agents.get(event.agent) or self._agent(event.agent)
+        tool = event.tool or "?"
+        if tool == "Skill" or tool.endswith("load_skill"):
+            skill = skill_of(event)
+            if skill is not None:
+                self._open_skill(agent, event, skill)
+        call = input_fields(event.input)
+        command = text(call.command) if tool == "Bash" else None
+        shell = read_command(command) if command is not None else NO_COMMAND
+        if agent.stack:
+            segment = agent.stack[-1]
+            if segment.waiting:
+                for one in agent.stack:
+                    one.waiting = False
+                segment.spans.append(Span(first_line=event.line, last_line=event.line))
+            for one in agent.stack:
+                one.tree_tool_calls += 1
+            parent = agent.stack[0].parent
+            if parent is not None:
+                self._count_upwards(parent, event.agent)
+        else:
+            segment = self._free_segment(agent, event, _keys(tool, call, shell))
+        _count(segment, event, tool)
+        _judge(segment, event)
+        if command is not None:
+            shown = intents_of_shell(shell.commands, call.run_in_background is True)
+            for path, how in written_files(shell):
+                segment.file_guesses.append(FileGuess(path, event.line, how))
+        else:
+            shown = intents_of_tool(tool, call)
+            if tool in FILE_KEYS and not event.failed:
+                _add_file(segment, tool, call)
+            if tool in TIMERS_ONCE or tool in TIMERS_LASTING or tool in TIMER_STOPS:
+                _timer(agent, segment, event, tool, call)
+        if shown:
+            _add_intents(segment, event, shown)
 
-    def _begin(self, event: Event, kind: SegmentKind, skill: str | None) -> Segment:
-        layer = Layer.OTHER if skill is None else layer_of_group(self.group_of(skill))
-        args = event.input.get("args") if skill is not None and isinstance(event.input, dict) else None
-        segment = Segment(
-            id=segment_id(event.session, event.line, kind),
+    def _session(self, event: Event) -> str:
+        return self.state.session if self.state.session is not None else event.session
+
+    def _begin(self, event: Event, kind: SegmentKind, skill: str | None, args: str | None = None) -> Segment:
+        session = self._session(event)
+        return Segment(
+            id=segment_id(session, event.line, kind),
             kind=kind,
-            session=event.session,
+            session=session,
             agent=event.agent,
             skill=skill,
-            args=args if isinstance(args, str) else None,
-            layer=layer,
+            args=args,
+            layer=str(Layer.OTHER if skill is None else layer_of_group(self.group_of(skill))),
             first_line=event.line,
             last_line=event.line,
             spans=[Span(first_line=event.line, last_line=event.line)],
             started_at=event.time,
         )
-        self.state.open_by_agent[event.agent] = len(self.state.segments)
-        self.state.segments.append(segment)
+
+    def _open_skill(self, agent: AgentState, event: Event, skill: str, args: str | None = None) -> None:
+        self._close_free(agent, "skill")
+        stack = agent.stack
+        while stack and skill not in self.children_of(stack[-1].skill or ""):
+            self._close(stack.pop(), "skill")
+        parent = stack[-1] if stack else self._declaring(skill, event.agent)
+        if stack:
+            _end_span(stack[-1], "skill")
+            for one in stack:
+                one.waiting = False
+        if args is None:
+            args = text(input_fields(event.input).args)
+        segment = self._begin(event, SegmentKind.SKILL, skill, args)
+        if parent is not None:
+            segment.parent = parent.id
+            parent.children.append(segment.id)
+        stack.append(segment)
+
+    def _declaring(self, skill: str, agent: str) -> Segment | None:
+        """The orchestrator of the main conversation that a sub-agent's skill works for."""
+        main = self.state.agents.get(MAIN)
+        if agent == MAIN or main is None:
+            return None
+        return next((one for one in reversed(main.stack) if skill in self.children_of(one.skill or "")), None)
+
+    def _count_upwards(self, parent: str, agent: str) -> None:
+        main = self.state.agents.get(MAIN)
+        stack = main.stack if main is not None and agent != MAIN else []
+        depth = next((number for number, one in enumerate(stack) if one.id == parent), -1)
+        for one in stack[: depth + 1]:
+            one.tree_tool_calls += 1
+
+    def _free_segment(self, agent: AgentState, event: Event, keys: list[str]) -> Segment:
+        turn = agent.free
+        before = turn.groups[turn.last] if turn.last >= 0 else None
+        index = turn.group_of(keys)
+        if index < 0:
+            index = len(turn.groups)
+            turn.groups.append(self._begin(event, SegmentKind.FREE, None))
+            if before is not None:
+                before.spans[-1].ended_by = "files"
+        else:
+            segment = turn.groups[index]
+            last = turn.groups[turn.last]
+            if segment is not last or segment.spans[-1].ended_by is not None:
+                if last is not segment:
+                    last.spans[-1].ended_by = "files"
+                segment.spans.append(Span(first_line=event.line, last_line=event.line))
+        turn.last = index
+        segment = turn.groups[index]
+        segment.tree_tool_calls += 1
         return segment
 
-    def _turn_end(self, event: Event) -> None:
-        segment = self._open_segment(event.agent)
-        if segment is None or segment.waiting:
+    def _prompt(self, event: Event) -> None:
+        agent = self._agent(event.agent)
+        said = (event.text or "").strip()
+        if said and said in agent.prompts and agent.stack and agent.stack[-1].waiting:
             return
-        if segment.kind is SegmentKind.SKILL and segment.has_timer:
-            segment.spans[-1].ended_by = "turn_end"
-            segment.waiting = True
-        else:
-            self._close(event.agent, "turn_end")
+        self._end(event.agent, "user_prompt")
+        if said.startswith("/"):
+            name, _, rest = said[1:].partition(" ")
+            if self.group_of(name) is not None:
+                self._open_skill(agent, event, name, rest.strip() or None)
 
-    def _close(self, agent: str, by: str) -> None:
-        index = self.state.open_by_agent.pop(agent, None)
-        if index is None:
+    def _turn_end(self, name: str) -> None:
+        agent = self._agent(name)
+        self._close_free(agent, "turn_end")
+        if agent.stack and agent.stack[-1].waiting:
+            return  # a turn without a call: the timer's is still to come
+        if not (agent.wakeup or agent.lasting):
+            self._end(name, "turn_end")
             return
-        segment = self.state.segments[index]
-        segment.open = False
-        segment.waiting = False
-        if segment.spans[-1].ended_by is None:
-            segment.spans[-1].ended_by = by
+        agent.wakeup = False
+        if agent.stack:
+            _end_span(agent.stack[-1], "turn_end")
+            for one in agent.stack:
+                one.waiting = True
+                one.has_timer = bool(agent.lasting)
+
+    def _end(self, name: str, by: str) -> None:
+        agent = self._agent(name)
+        self._close_free(agent, by)
+        while agent.stack:
+            self._close(agent.stack.pop(), by)
+        agent.wakeup = False
+
+    def _close_free(self, agent: AgentState, by: str) -> None:
+        turn = agent.free
+        if not turn.groups:
+            return
+        for one in turn.groups:
+            self._close(one, by)
+        agent.free = FreeTurn()
+
+    def _close(self, segment: Segment, by: str) -> None:
+        segment.open = segment.waiting = False
+        _end_span(segment, by)
+        self.state.closed.append(segment)
 
 
-def _count(segment: Segment, event: Event) -> None:
-    segment.last_line = event.line
+def _end_span(segment: Segment, by: str) -> None:
+    if segment.spans[-1].ended_by is None:
+        segment.spans[-1].ended_by = by
+
+
+def _keys(tool: str, call: CallInput, shell: ShellCommand) -> list[str]:
+    """Last components of the files that a call names."""
+    if tool in FILE_KEYS:
+        path = text(call.notebook_path if tool == "NotebookEdit" else call.file_path)
+        return [] if path is None else [path.rsplit("/", 1)[-1]]
+    return path_keys(shell.commands)
+
+
+def _count(segment: Segment, event: Event, tool: str) -> None:
+    line = event.line
+    segment.last_line = line
     segment.tool_calls += 1
-    span = segment.spans[-1]
-    span.last_line = event.line
+    spans = segment.spans
+    span = spans[-1]
+    span.last_line = line
     span.tool_calls += 1
-    tool = event.tool or "?"
-    segment.tools[tool] = segment.tools.get(tool, 0) + 1
-    segment.ended_at = event.time if event.time is not None else segment.ended_at
-    if tool in _TIMERS or tool.startswith("Cron"):
-        segment.has_timer = True
-    if event.outcome == "failed":
+    if len(spans) == 1 or segment.kind == "free":
+        segment.span_tool_calls += 1
+    tools = segment.tools
+    tools[tool] = tools.get(tool, 0) + 1
+    if event.time is not None:
+        segment.ended_at = event.time
+    run = event.run_id
+    if run is not None:
+        if run not in segment.runs:
+            segment.runs.append(run)
+        if tool.rsplit("__", 1)[-1] in LAUNCHES and not event.failed and run not in segment.launched:
+            segment.launched.append(run)
+
+
+def _judge(segment: Segment, event: Event) -> None:
+    outcome = event.outcome
+    if outcome == "ok":
+        return
+    if outcome == "failed":
+        evidence = LineEvidence(event.line, event.reason or "failed")
         segment.failed.append(event.line)
-    elif event.outcome == "unknown":
+        segment.failures.append(evidence)
+        if event.evidence == Evidence.MASKED or event.evidence == Evidence.REPORTED:
+            segment.masked.append(evidence)
+    else:
         segment.unknown += 1
-    if event.run_id is not None and event.run_id not in segment.runs:
-        segment.runs.append(event.run_id)
-    path = _file_of(tool, event.input)
-    if path is not None and event.outcome != "failed" and path not in segment.files:
+
+
+def _add_file(segment: Segment, tool: str, call: CallInput) -> None:
+    path = text(call.notebook_path if tool == "NotebookEdit" else call.file_path)
+    if path is None:
+        return
+    if path not in segment.files:
         segment.files.append(path)
+    if tool in WRITERS and path not in segment.written:
+        segment.written.append(path)
 
 
-def _file_of(tool: str, call_input: Any) -> str | None:
-    key = _FILE_KEYS.get(tool)
-    path = call_input.get(key) if key is not None and isinstance(call_input, dict) else None
-    return path if isinstance(path, str) and path else None
+def _timer(agent: AgentState, segment: Segment, event: Event, tool: str, call: CallInput) -> None:
+    if tool in TIMERS_ONCE:
+        agent.wakeup = True
+    elif tool in TIMERS_LASTING:
+        answer = response_fields(event.response) or CallResponse()
+        agent.lasting.append(text(answer.id) or text(answer.taskId) or f"line {event.line}")
+    else:
+        stopped = text(call.id) or text(call.task_id)
+        if stopped in agent.lasting:
+            agent.lasting.remove(stopped)
+    segment.has_timer = agent.wakeup or bool(agent.lasting)
+    prompt = text(call.prompt)
+    if prompt is not None and prompt.strip() not in agent.prompts:
+        agent.prompts = [*agent.prompts[-7:], prompt.strip()]
+
+
+def _add_intents(segment: Segment, event: Event, shown: list[Shown]) -> None:
+    for kind, what in shown:
+        if event.failed and (kind is IntentKind.EDIT or kind is IntentKind.CONFIG):
+            continue
+        for one in segment.intents:
+            if one.kind == kind:
+                one.calls += 1
+                break
+        else:
+            segment.intents.append(Intent(kind=kind, line=event.line, text=what, calls=1))
