@@ -29,16 +29,23 @@ _MAX_ERROR_BYTES = 256 * 1024
 def main() -> None:
     """Entry point of the script; ends with status 0 whatever happens."""
     try:
-        data = sys.stdin.buffer.read(MAX_BYTES + 1)
+        take(sys.stdin.buffer.read(MAX_BYTES + 1))
+    except Exception:  # standard input that is closed or broken: nothing may reach the agent
+        pass
+    os._exit(0)  # nothing is open or buffered; taking the interpreter down costs a tenth of the process
+
+
+def take(data: bytes) -> None:
+    """Records one event where there is a workspace. Never raises: an error is counted, or there is nobody to tell."""
+    try:
         home = workspace_of(data)
         if home is not None:
             try:
                 capture(home, data)
             except Exception as error:
                 note_error(home, error)
-    except Exception:  # nothing may reach the agent, and there is no workspace to note it in
+    except Exception:  # no workspace can be told, or it cannot be written
         pass
-    os._exit(0)  # nothing is open or buffered; taking the interpreter down costs a tenth of the process
 
 
 def workspace_of(data: bytes) -> str | None:

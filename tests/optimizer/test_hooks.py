@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimizer.capture.hooks import capture, suspicious, workspace_of
+from optimizer.capture import hooks
+from optimizer.capture.hooks import capture, field, note_error, suspicious, take, workspace_of
 from optimizer.redact import redact
 from optimizer.store import TrajectoryStore
 from skill_bank.files import append_line
@@ -60,6 +61,101 @@ def test_bad_input_is_counted_and_never_shown(tmp_path: Path, data: bytes) -> No
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     if data != b'{"session_id": "s"':  # its session can be told: kept as it came, a bad line for the reader
         assert (tmp_path / "trajectories" / "hook-errors.log").read_text().count("\n") == 1
+
+
+def lines_of(home: Path, session: str = "s-1") -> list[bytes]:
+    path = home / "trajectories" / "raw" / session / "events.jsonl"
+    return path.read_bytes().splitlines() if path.exists() else []
+
+
+def errors_of(home: Path) -> int:
+    path = home / "trajectories" / hooks.ERRORS
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=60),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=16), inner, max_size=4),
+    max_leaves=16,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(JSON, st.sampled_from([None, 1]), st.booleans())
+def test_any_event_is_stored_as_it_came(
+    tmp_path_factory: pytest.TempPathFactory, value: Any, indent: int | None, ascii_only: bool
+) -> None:
+    home = tmp_path_factory.mktemp("home")
+    document = {"session_id": "s-1", "hook_event_name": "PostToolUse", "tool_response": value}
+    dumped = json.dumps(document, ensure_ascii=ascii_only, indent=indent)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MCP_EVO_HOME", str(home))
+        take(dumped.encode("utf-8", "backslashreplace"))
+    (line,) = lines_of(home)
+    stored = json.loads(line)
+    assert stored.pop("received_at") > 0
+    assert stored == redact(document)
+    assert errors_of(home) == 0
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).encode()))
+def test_any_input_is_stored_or_counted(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MCP_EVO_HOME", str(home))
+        take(data)
+        take(b'{"session_id":"s-1","x":' + data)  # torn, or not UTF-8: a line of its session all the same
+    assert len(lines_of(home)) + errors_of(home) == 2
+    assert len(lines_of(home)) >= 1
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'"\\ud800 password=x1y2z3"',
+        b"[" * 100_000 + b'"password=x1y2z3"' + b"]" * 100_000,
+        b'"password=x1y2z3", "n": ' + b"9" * 5_000,
+        b'"password=x1y2z3" torn',
+        b'"password=x1y2z3 \xff\xfe"',
+        b'"password=x1y2z3", "n": NaN',
+    ],
+    ids=["half a pair", "deep", "long number", "torn", "no text", "no number"],
+)
+def test_what_cannot_be_parsed_is_redacted_and_kept(tmp_path: Path, value: bytes) -> None:
+    capture(str(tmp_path), b'{"session_id":"s-1","tool_response":' + value + b"}")
+    (line,) = lines_of(tmp_path)
+    assert b"x1y2z3" not in line
+    assert b"[redacted:" in line
+
+
+def test_only_a_top_level_session_counts(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="without session_id"):
+        capture(str(tmp_path), b'{"tool_input": {"session_id": "inner"}}')
+    capture(str(tmp_path), b'{"note": "{", "session_id" : "s-1"}')
+    capture(str(tmp_path), b'{"a": [{"session_id": "x"}], "session_id": "s-1"}')
+    capture(str(tmp_path), b'{"session_id": "s\\u002d1"}')
+    assert len(lines_of(tmp_path)) == 3
+    assert field(b'{"cwd": 3}', "cwd") is None
+
+
+def test_own_rules_of_the_workspace_hold_for_the_hook(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("keep_runs: 3\nredaction:\n  patterns: ['ACME-[0-9]{6}']\n", encoding="utf-8")
+    capture(str(tmp_path), event(tool_input={"command": "open ACME-123456"}))
+    assert b"ACME-123456" not in lines_of(tmp_path)[0]
+    (tmp_path / "config.yaml").write_text(
+        "redaction: [\n", encoding="utf-8"
+    )  # told by doctor, no reason to lose an event
+    capture(str(tmp_path), event(tool_input={"command": "open ACME-123456"}))
+    assert len(lines_of(tmp_path)) == 2
+
+
+def test_the_side_file_of_errors_does_not_grow_for_ever(tmp_path: Path) -> None:
+    for _ in range(1500):
+        note_error(str(tmp_path), ValueError("x" * 300))
+    sizes = [path.stat().st_size for path in (tmp_path / "trajectories").glob("hook-errors.log*")]
+    assert len(sizes) == 2
+    assert max(sizes) < 270_000
 
 
 def test_secrets_are_not_stored(tmp_path: Path) -> None:

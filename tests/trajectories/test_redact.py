@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimizer.capture.prefilter import ANYWHERE, MARKS, suspicious
+from optimizer.capture.prefilter import ANYWHERE, LAST_WORDS, MARKS, STRONG_NAMES, WEAK_NAMES, suspicious
 from optimizer.redact import RedactionConfigError, checked_rules, redact, redact_text, rules_of
 from optimizer.secret_shapes import SHAPES, looks_random
 
@@ -325,6 +325,13 @@ def test_every_shape_is_announced_by_the_prefilter() -> None:
         if not shape.folded and shape.what != "password":
             for mark in shape.marks:
                 assert mark.startswith(MARKS) or any(part in mark for part in (*ANYWHERE, "://")), mark
+
+
+def test_the_last_words_find_every_name() -> None:
+    names = [*STRONG_NAMES, *WEAK_NAMES]
+    assert set(LAST_WORDS) == {
+        name for name in names if not any(name != other and name.endswith(other) for other in names)
+    }
 
 
 @settings(max_examples=150, deadline=None)
