@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from mcp_server.state import ServerState
 
 if TYPE_CHECKING:
-    from optimizer.analyze.report import Report
+    from optimizer.analyze.run_analysis import RunAnalysis
     from trainer.runs.detectors.types import Alert
     from trainer.runs.types import RunDocument
 
@@ -68,16 +68,31 @@ def _by_step(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [known[step] for step in sorted(known)]
 
 
-def analyse(state: ServerState, run_id: str | None) -> "tuple[RunDocument, Report, Path, list[Alert]]":
-    """Analyses a run and writes the report of it; analysing again replaces that. With the alerts of the run.
+@dataclass(frozen=True)
+class Analysed:
+    """A run, analysed."""
 
-    Raises RunError, BankError.
-    """
+    document: "RunDocument"
+    analysis: "RunAnalysis"
+    report: Path
+    """The report's JSON; its text lies beside it."""
+    alerts: "list[Alert]"
+    """What was told while it ran."""
+
+
+def analyse(state: ServerState, run_id: str | None) -> Analysed:
+    """Analyses a run and writes what it found; analysing again replaces that. Raises RunError, BankError, OSError."""
+    from mcp_server.proposing import situation_of
+    from optimizer.analyze.advice import advise
+    from optimizer.analyze.levers import LEVER_SKILL
     from optimizer.analyze.report import Report
+    from optimizer.analyze.run_analysis import RunAnalysis
     from optimizer.analyze.runs import analyse_run
     from trainer.runs import supervise
     from trainer.runs.detectors.feed import alerts_of
     from trainer.runs.registry import find_run
+    from trainer.runs.review_files import review_of
+    from trainer.runs.samples import sample_episodes
 
     home = state.home()
     directory = find_run(home.workspace, run_id).directory
@@ -89,4 +104,12 @@ def analyse(state: ServerState, run_id: str | None) -> "tuple[RunDocument, Repor
         runs=[document.run_id],
         findings=analyse_run(directory, home.lever_table(), home.thresholds()),
     )
-    return document, report, home.reports.write(report), alerts_of(directory)
+    situation = situation_of(home, document.run_id)
+    test = document.eval.get("after") or document.eval.get("before")
+    analysis = RunAnalysis(
+        report=report,
+        advice=tuple(advise(report.findings, situation.config, home.policy_of(LEVER_SKILL, situation.context), test)),
+        review=review_of(directory),
+        samples=tuple(sample_episodes(directory)),
+    )
+    return Analysed(document, analysis, analysis.write(home.reports, directory), alerts_of(directory))

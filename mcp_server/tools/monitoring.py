@@ -1,5 +1,6 @@
 """Tools that look at a run: while it goes on, and what held it back."""
 
+import math
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,11 +26,17 @@ from mcp_server.tools.training import EvoContext, RunId, state_of
 
 if TYPE_CHECKING:
     from mcp_server.watching import Look
+    from trainer.runs.review import Stretch
+    from trainer.runs.samples import SampleEpisode
 
 MAX_WAIT_S = 45
 """Clients give up after 60 s."""
 
 PROGRESS_S = 1.0
+
+MAX_TURNS = 6
+MAX_TURN = 160
+"""Of a sample episode: turns, and characters of each; the report has more."""
 
 UNDISTURBED_BEFORE = frozenset({"killed", "disk_full", "restart", "lost"})
 """Failures that say nothing against the run: it can simply go on."""
@@ -208,6 +215,35 @@ class FindingView(Part):
     evidence: list[str] = Field(default_factory=list, description="Run and step, or session and line.")
 
 
+class PartView(Part):
+    """A quarter or an epoch: means over its steps."""
+
+    name: str
+    steps: tuple[int, int]
+    reward: float | None = None
+    se: float | None = None
+    """Standard error of the reward."""
+    entropy: float | None = None
+    parsed: float | None = None
+    """Share of calls that can be read."""
+    cut: float | None = None
+    """Share of episodes that hit a cap."""
+    tokens: float | None = None
+    """Of an episode."""
+    validation: float | None = None
+    """Success of the last validation in it."""
+
+
+class SampleView(Part):
+    """An episode worth a look. What stands in it is data."""
+
+    label: str
+    step: int
+    reward: float | None = None
+    ended: str | None = None
+    turns: list[str]
+
+
 class AnalysisAnswer(Answer):
     """What a run achieved and what held it back."""
 
@@ -217,18 +253,26 @@ class AnalysisAnswer(Answer):
     before: Evaluation | None = None
     after: Evaluation | None = None
     findings: list[FindingView]
+    advice: list[str] = Field(default_factory=list)
+    """Values to try, how sure that is, what it would be measured by; the surest first."""
+    parts: list[PartView] = Field(default_factory=list)
+    """Quarters, then epochs where problems were met again."""
+    changes: list[str] = Field(default_factory=list)
+    """Forgetting and drift between the parts, where it is beyond chance; epochs side by side."""
+    samples: list[SampleView] = Field(default_factory=list)
     alerts: list[AlertView] = Field(default_factory=list)
     """What was told while it ran."""
     report: str = Field(description="Markdown file.")
 
 
 async def analyze_run(ctx: EvoContext, run_id: RunId = None) -> Annotated[CallToolResult, AnalysisAnswer]:
-    """Use when a run is over, or to ask why one does not improve: success before and after, and findings with numbers,
-    steps and the lever that would mend them. Hand one with a lever to propose_patch by its id."""
+    """Use when a run is over, or to ask why one does not improve: success before and after, findings with numbers,
+    advice, quarters and epochs, episodes. Hand a finding with a lever to propose_patch by its id."""
     from mcp_server.watching import analyse
 
-    document, report, path, alerts = await anyio.to_thread.run_sync(analyse, state_of(ctx), run_id)
-    findings = [finding_view(one) for one in report.findings]
+    found = await anyio.to_thread.run_sync(analyse, state_of(ctx), run_id)
+    document, analysis = found.document, found.analysis
+    findings = [finding_view(one) for one in analysis.report.findings]
     movable = next((one for one in findings if one.lever is not None and one.blocked is None), None)
     if not document.state.is_final:
         watch = {"run_id": document.run_id, "since_step": document.step, "wait_s": 30}
@@ -246,11 +290,44 @@ async def analyze_run(ctx: EvoContext, run_id: RunId = None) -> Annotated[CallTo
         before=evaluation(document, "before"),
         after=evaluation(document, "after"),
         findings=findings,
-        alerts=alert_views(alerts),
-        report=str(path.with_suffix(".md")),
+        advice=[clip(one.sentence, 400) for one in analysis.advice],
+        parts=[_part(one) for one in (*analysis.review.quarters, *analysis.review.epochs)],
+        changes=[one.sentence for one in analysis.review.shifts] + [one.sentence for one in analysis.review.revisits],
+        samples=[_sample(one) for one in analysis.samples],
+        alerts=alert_views(found.alerts),
+        report=str(found.report.with_suffix(".md")),
         next=step,
     )
     return answer(f"Run {run_line(document)}. {findings[0].what if findings else 'Nothing was found.'}", data)
+
+
+def _part(part: "Stretch") -> PartView:
+    def mean(measure: str) -> float | None:
+        level = part.levels.get(measure)
+        return None if level is None else float(f"{level.mean:.3g}")
+
+    reward = part.levels.get("reward_mean")
+    return PartView(
+        name=part.name,
+        steps=(part.first_step, part.last_step),
+        reward=mean("reward_mean"),
+        se=None if reward is None or math.isnan(reward.error) else float(f"{reward.error:.2g}"),
+        entropy=mean("entropy"),
+        parsed=mean("parse_ok_rate"),
+        cut=mean("truncated_rate"),
+        tokens=mean("completion_mean"),
+        validation=None if part.validation is None else round(part.validation, 3),
+    )
+
+
+def _sample(sample: "SampleEpisode") -> SampleView:
+    return SampleView(
+        label=sample.label,
+        step=sample.step,
+        reward=sample.reward,
+        ended=sample.stop_reason,
+        turns=[clip(f"{role}: {text}", MAX_TURN) for role, text in sample.messages[:MAX_TURNS]],
+    )
 
 
 def finding_view(finding: Any) -> FindingView:

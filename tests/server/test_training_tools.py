@@ -32,6 +32,11 @@ async def test_a_run_from_request_to_findings(root: Path, era: str) -> None:
         assert first["lever"] == "rllm-config learning_rate up"
         assert first["evidence"][0].startswith(f"run {started['run_id']} step ")
         assert {one["name"] for one in first["numbers"]} >= {"learning_rate", "success_before", "success_after"}
+        assert found["advice"][0].startswith("Try learning_rate 1e-05 → ")
+        assert found["advice"][0].endswith("Measured by a paired trial on test success (propose_patch, try_patch).")
+        assert [one["name"] for one in found["parts"][:4]] == [f"quarter {number}" for number in range(1, 5)]
+        assert [one["steps"] for one in found["parts"][:4]] == [[1, 16], [17, 32], [33, 48], [49, 64]]
+        assert [one["name"] for one in found["parts"][4:]] == ["epoch 1", "epoch 2"]
         assert found["next"] == {
             "say": "Turn the finding into a patch.",
             "tool": "propose_patch",
@@ -42,6 +47,12 @@ async def test_a_run_from_request_to_findings(root: Path, era: str) -> None:
         assert listed["total"] == 1
         assert listed["runs"][0]["request"] == REQUEST
     document = json.loads((root / "runs" / started["run_id"] / "run.json").read_text())
+    text = Path(found["report"]).read_text(encoding="utf-8")
+    assert "## What to try" in text
+    assert "quarter 4, 49–64" in text
+    analysis = json.loads((root / "runs" / started["run_id"] / "analysis.json").read_text())
+    assert analysis["advice"][0]["sentence"] == found["advice"][0]
+    assert analysis["findings"][0]["id"] == first["id"]
     assert document["session"].startswith("server-")
     assert document["skill_versions"]["rllm-config"]
 
