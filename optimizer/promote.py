@@ -97,10 +97,11 @@ def dismiss(home: Home, patch_id: str, why: str) -> PatchRecord:
 
 
 def is_active(home: Home, record: PatchRecord) -> bool:
-    """Whether the list the patch is made for names it."""
-    manifest = home.bank.source(record.skill).manifest
+    """Whether the list the patch is made for names it, or a squash made it part of the base."""
+    source = home.bank.source(record.skill)
+    manifest = source.manifest
     active = manifest.active if record.profile is None else manifest.profiles[record.profile].active
-    return record.patch_id in active
+    return record.patch_id in active or record.patch_id in source.folded(record.profile)
 
 
 def promote(home: Home, patch_id: str) -> Promotion:

@@ -239,6 +239,7 @@ class SkillBank(ReadableBank):
             self._live.recover()
             self._live.pins.check([skill])
             source = self.source(skill)
+            _check_not_folded(source, patch, profile)
             active, disabled = _lists(source, profile)
             overlay = self._lists_overlay(source, profile, [one for one in active if one != patch], disabled)
             elsewhere = [one.active for name, one in source.manifest.profiles.items() if name != profile]
@@ -249,16 +250,16 @@ class SkillBank(ReadableBank):
             self._live.commit(skill, overlay)
             return self.compile(skill, reason=reason or f"deactivate {patch}")
 
-    def rollback(self, skill: str, number: int, *, reason: str | None = None) -> VersionRecord:
+    def rollback(self, skill: str, number: int, *, reason: str | None = None, dry_run: bool = False) -> VersionRecord:
         """Makes the skill what it was in a version, source and output byte for byte; the result is a new version.
 
         Patches that the version did not activate stay on disk, out of force; those that were in force are archived.
-        Raises BankError; then nothing changed.
+        A dry run checks it and returns the version gone back to. Raises BankError; then nothing changed.
         """
         with self._live.lock:
             self._live.recover()
             self._live.pins.check([skill])
-            return self._live.rollback(skill, number, reason or f"rollback to {number}")
+            return self._live.rollback(skill, number, reason or f"rollback to {number}", dry_run=dry_run)
 
     def squash(self, skill: str, *, reason: str | None = None, dry_run: bool = False) -> "SquashReport":
         """Makes the active patches part of the base, and archives them; the compiled bytes stay what they are.
@@ -348,6 +349,14 @@ def _lists(source: SkillSource, profile: str | None) -> tuple[list[str], list[st
         raise BankError([Problem(source.manifest.file, 0, missing, f"There are: {known}")])
     chosen = source.manifest.profiles[profile]
     return list(chosen.active), list(chosen.disabled)
+
+
+def _check_not_folded(source: SkillSource, patch: str, profile: str | None) -> None:
+    """Raises BankError for a patch that a squash made part of the base: no list can take it out of force."""
+    if patch in source.folded(profile):
+        within = f"patch '{patch}' is part of the base since a squash"
+        fix = f"Go back to a version before it: mcp-evo skills history {source.name}"
+        raise BankError([Problem(source.manifest.file, 0, within, fix)])
 
 
 def _with_lists(manifest: Manifest, profile: str | None, active: Sequence[str], disabled: Sequence[str]) -> Manifest:

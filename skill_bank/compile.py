@@ -178,7 +178,8 @@ def _build(
     check_own(source, selection, problems)
     text = Assembly(source, base, verbatim=index.verbatim)
     patches = order(source, selection, problems)
-    _check_protected(base, entry, patches, problems)
+    if source.manifest.base not in source.broken:  # what is wrong with the base is reported where it was read
+        _check_protected(base, entry, patches, problems)
     for patch in patches:
         change = text.apply(patch, problems)
         check_patch_size(index, patch, change, problems, warnings)

@@ -77,11 +77,12 @@ def read_skill(reader: Reader, entry: SkillEntry, problems: list[Problem]) -> Sk
     files = _Files(reader, folder, problems)
     manifest = _read_manifest(files, folder, problems)
     name = manifest.base if manifest is not None else "base.md"
+    before = len(problems)
     base = _read_base(files, name, entry.name, problems)
+    broken: list[str] = [name] if len(problems) > before else []
     own = {one.base for one in manifest.profiles.values() if one.base is not None} if manifest is not None else set()
     bases = {one: read for one in sorted(own) if (read := _read_base(files, one, entry.name, problems)) is not None}
     patches: dict[str, Patch] = {}
-    broken: list[str] = []
     foreign: list[str] = []
     for path in reader.patches(f"{folder}/patches"):
         text = files.text(path)

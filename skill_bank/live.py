@@ -162,8 +162,11 @@ class LiveBank:
         self._check(skill, overlay)
         self._write(overlay)
 
-    def rollback(self, skill: str, number: int, reason: str) -> VersionRecord:
-        """Makes the skill what it was in a version. Raises BankError; then nothing changed."""
+    def rollback(self, skill: str, number: int, reason: str, *, dry_run: bool = False) -> VersionRecord:
+        """Makes the skill what it was in a version. Raises BankError; then nothing changed.
+
+        Returns the new version; in a dry run the version gone back to.
+        """
         source = source_of(self.load(), skill)
         record = self.versions.get(skill, number)
         texts: dict[str, bytes | None] = {
@@ -178,6 +181,8 @@ class LiveBank:
         if source.schema is not None and source.schema.file not in texts:
             texts[source.schema.file] = None
         self._check(skill, texts)
+        if dry_run:
+            return record
         return self._change(record, texts, reason, restored=number)
 
     def squash(self, skill: str, reason: str, *, dry_run: bool = False) -> tuple[Folding, VersionRecord | None]:

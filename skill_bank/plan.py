@@ -38,7 +38,7 @@ def select(source: SkillSource, profile: str | None, candidates: Iterable[str], 
     disabled = dict.fromkeys(manifest.disabled)
     if chosen is not None:
         disabled.update(dict.fromkeys(chosen.disabled))
-    folded = frozenset(manifest.folded if chosen is None or chosen.base is None else chosen.folded)
+    folded = source.folded(profile)
     extra = [one for one in dict.fromkeys(candidates) if one not in active]
     ids: list[str] = []
     for one in (*active, *extra):

@@ -190,13 +190,18 @@ class SkillSource:
     schema: "Schema | None"
     """The declared policy schema, where the skill has one."""
     broken: frozenset[str] = frozenset()
-    """Ids of patch files that cannot be read, and `policy_schema.yaml` where it cannot."""
+    """What cannot be read: ids of patch files, and the names of the base and of `policy_schema.yaml`."""
     bases: Mapping[str, Base] = field(default_factory=dict)
     """File name → base, of the profiles that have their own."""
     hashes: Mapping[str, str] = field(default_factory=dict)
     """Path inside the bank → SHA-256 of each file read."""
     foreign: tuple[str, ...] = ()
     """Patches that depend on, or conflict with, patches of other skills."""
+
+    def folded(self, profile: str | None) -> frozenset[str]:
+        """Patches that are part of the base that a profile builds on."""
+        chosen = self.manifest.profiles.get(profile) if profile is not None else None
+        return frozenset(self.manifest.folded if chosen is None or chosen.base is None else chosen.folded)
 
     def base_of(self, profile: str | None) -> Base:
         """The base that a profile builds on."""
