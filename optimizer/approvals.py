@@ -38,6 +38,8 @@ class Channel(StrEnum):
     """A person typed the digest."""
     ELICITATION = "elicitation"
     """The client asked its user."""
+    STANDING = "standing"
+    """A bounded grant that a person gave beforehand (optimizer/standing.py)."""
     UNATTENDED = "unattended"
     """`--yes`: decided beforehand, without seeing the patch."""
 

@@ -13,6 +13,7 @@ from optimizer.index.build import TrajectoryIndex
 from optimizer.index.spans import spans_of
 from optimizer.patch_store import PatchStore
 from optimizer.segment.store import SegmentStore
+from optimizer.standing import StandingApprovals
 from optimizer.store import TrajectoryStore
 from skill_bank.bank import SkillBank
 from skill_bank.policy import ResolvedPolicy
@@ -55,6 +56,10 @@ class Home:
     @property
     def ledger(self) -> ApprovalLedger:
         return ApprovalLedger(self.root)
+
+    @property
+    def standing(self) -> StandingApprovals:
+        return StandingApprovals(self.root)
 
     @property
     def audit(self) -> AuditLog:

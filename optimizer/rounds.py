@@ -392,7 +392,7 @@ class RoundRunner:
         if record.stage is Stage.REJECTED:  # refused in another terminal while the round waited
             return self._close(current, "refused by a person")
         if record.stage is Stage.TRIED:
-            answer = self.approver(record, self.home.patches.folder(record.patch_id))
+            answer = self._standing_answer(record) or self.approver(record, self.home.patches.folder(record.patch_id))
             if answer.decision == "later":
                 return self.rounds.move(current, RoundState.AWAITING_APPROVAL)
             self._record_answer(current, record, answer)
@@ -411,6 +411,14 @@ class RoundRunner:
         current = self._close(current, promoted=record.patch_id, version_after=version)
         self.watch(Progress("promoted", current, patches=(record,), text=version))
         return current
+
+    def _standing_answer(self, record: PatchRecord) -> Answer | None:
+        """Yes, where a person granted it beforehand."""
+        grant = self.home.standing.use_for(record)
+        if grant is None:
+            return None
+        place = f"{grant.used_for.index(record.patch_id) + 1} of {grant.max_patches}"
+        return Answer("approve", Channel.STANDING, f"{grant.grant_id}, {place}")
 
     def _record_answer(self, current: Round, record: PatchRecord, answer: Answer) -> None:
         self.recorder.call(

@@ -16,6 +16,7 @@ from mcp_server.cli.optimizing import (
     refuses_clearly,
     show_patch,
 )
+from mcp_server.cli.standing import grant_standing, show_standing
 from optimizer.approvals import TYPED_CHARACTERS, Channel, check_terminal, digest_typed
 from optimizer.campaign.machine import answer_campaign, digest_of
 from optimizer.campaign.report import campaign_document
@@ -61,7 +62,18 @@ def _answer_campaign(
 
 def approve(
     context: typer.Context,
-    patch_id: PatchId,
+    patch_id: Annotated[
+        str, typer.Argument(help="Id of the patch, or of a campaign whose next run waits.", show_default=False)
+    ] = "",
+    standing: Annotated[
+        bool, typer.Option("--standing", help="Grant beforehand what automatic rounds find better; see --max.")
+    ] = False,
+    layer: Annotated[str, typer.Option(help="Of a standing approval: group of skills (rllm, traj).")] = "rllm",
+    verdict: Annotated[str, typer.Option(help="Of a standing approval: verdict of the patches.")] = "better",
+    most: Annotated[int, typer.Option("--max", help="Of a standing approval: patches at most.")] = 1,
+    expires: Annotated[str, typer.Option(help="Of a standing approval: how long, for instance 8h.")] = "8h",
+    list_standing: Annotated[bool, typer.Option("--list", help="List the standing approvals.")] = False,
+    revoke: Annotated[str | None, typer.Option(metavar="ID", help="Revoke a standing approval.")] = None,
     unproven: Annotated[
         bool, typer.Option("--unproven", help="Approve without the verdict better; give --reason.")
     ] = False,
@@ -70,6 +82,16 @@ def approve(
 ) -> None:
     """Approve a patch and put it in force. Asks for the beginning of its digest; needs a person at a terminal."""
     home = home_of(context)
+    if list_standing or revoke is not None:
+        show_standing(home, revoke, as_json)
+        return
+    if standing:
+        if patch_id:
+            raise CommandError(f"--standing grants patches to come, not {patch_id}: leave out one of the two")
+        grant_standing(home, home.standing.draft(layer, most, expires, verdict), as_json)
+        return
+    if not patch_id:
+        raise typer.BadParameter("name a patch (`mcp-evo patches list`), or use --standing", param_hint="PATCH_ID")
     if CampaignStore(home.root).exists(patch_id):
         _answer_campaign(context.obj, home, patch_id, reason=reason, as_json=as_json)
         return
