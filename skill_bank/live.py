@@ -17,6 +17,7 @@ from skill_bank.cache import SourceCache
 from skill_bank.compile import BuildCache, LoadedBank, closure, compile_skills
 from skill_bank.files import lock_of, read_json, write_bytes_atomic, write_json_atomic
 from skill_bank.manifest import edit_status, render_manifest
+from skill_bank.packages.journal import finish_install
 from skill_bank.pins import Pins
 from skill_bank.squash import Folding, fold
 from skill_bank.swap import recover, replace_folder, replace_folders
@@ -133,6 +134,7 @@ class LiveBank:
     def recover(self) -> None:
         """Finishes what a killed writer left."""
         recover(self.root / COMPILED)
+        finish_install(self.root)
         journal = self._waiting()
         if journal is None:
             return

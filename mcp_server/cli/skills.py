@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mcp_server.cli import skills_import
+from mcp_server.cli import skills_import, skills_package
 from mcp_server.cli.context import CommandError
 from mcp_server.cli.optimizing import JsonOption, console_for, plain_table, print_json, print_table, refuses_clearly
 from mcp_server.cli.skill_install import install_skills
@@ -44,6 +44,7 @@ def register(app: typer.Typer) -> None:
     group.command("pin")(refuses_clearly(pin_command))
     group.command("install")(refuses_clearly(install_command))
     skills_import.register(group)
+    skills_package.register(group)
     app.add_typer(group, name="skills")
 
 

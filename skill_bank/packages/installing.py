@@ -10,8 +10,6 @@ install, compile or rollback finishes. Renaming needs no room on the disk.
 """
 
 import difflib
-import os
-import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,18 +19,16 @@ import yaml
 
 from skill_bank.bank import SkillBank
 from skill_bank.compile import closure, digest_of, load_bank
-from skill_bank.files import lock_of, read_json, write_json_atomic
+from skill_bank.files import lock_of, write_json_atomic
 from skill_bank.format import Reader
 from skill_bank.index import parse_index
 from skill_bank.live import build_all
 from skill_bank.packages.archive import digests
+from skill_bank.packages.journal import JOURNAL, STAGING, finish_install
 from skill_bank.packages.sources import entry_lines, read_sources
 from skill_bank.packages.types import WITH_SKILLS, Package, PackageError, PackedSkill
-from skill_bank.swap import recover, replace_folder
-from skill_bank.versions import sha256
+from skill_bank.swap import replace_folder
 
-JOURNAL = "package-install.json"
-STAGING = ".package-install"
 DIFF_LINES = 200
 """Lines of difference kept for each skill in conflict."""
 
@@ -114,27 +110,6 @@ def install_package(bank: SkillBank, package: Package, replace: Collection[str] 
     for name in (*plan.added, *plan.replaced):
         bank.compile(name, reason=f"install {package.manifest.id}")
     return plan
-
-
-def finish_install(root: Path) -> None:
-    """Finishes or takes back what a killed install left. The caller holds the bank's lock."""
-    journal, staging = root / JOURNAL, root / STAGING
-    if not journal.exists():
-        recover(root)
-        if staging.exists():
-            shutil.rmtree(staging)
-        return
-    files: dict[str, str] = read_json(journal)["files"]
-    for path in sorted(files, key=lambda one: (one == "bank.yaml", one.endswith("/manifest.yaml"), one)):
-        target, source = root / path, staging / path
-        if source.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(source, target)
-        elif not target.exists() or sha256(target.read_bytes()) != files[path]:
-            raise PackageError(f"an interrupted install cannot be finished: {source} is gone. "
-                               f"Install the package again after removing {journal}.")  # fmt: skip
-    journal.unlink()
-    shutil.rmtree(staging, ignore_errors=True)
 
 
 def _check(bank: SkillBank, package: Package, overlay: Mapping[str, bytes], skills: Collection[str]) -> None:
