@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,14 +25,32 @@ def write_bytes_atomic(path: Path, data: bytes, *, mode: int = 0o644, flushed: b
 
     Raises OSError (for instance ENOSPC) with the old document untouched and no temporary file left behind.
     """
+    write_chunks_atomic(path, (data,), mode=mode, flushed=flushed)
+
+
+def write_chunks_atomic(
+    path: Path,
+    chunks: Iterable[bytes],
+    *,
+    mode: int = 0o644,
+    flushed: bool = True,
+    times_ns: tuple[int, int] | None = None,
+) -> None:
+    """`write_bytes_atomic` of one piece after the other, for files that shall not be in memory at once.
+
+    `times_ns`: (access, modification) that the file gets instead of now.
+    """
     handle, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", suffix=".tmp", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
+            for data in chunks:
+                stream.write(data)
             if flushed:
                 stream.flush()
                 os.fsync(stream.fileno())
         os.chmod(name, mode)
+        if times_ns is not None:
+            os.utime(name, ns=times_ns)
         os.replace(name, path)
     except BaseException:
         if os.path.exists(name):
