@@ -25,7 +25,8 @@ import msgspec
 
 from optimizer.capture.forks import copied_from
 from optimizer.events import MAIN, Event, EventKind
-from optimizer.outcome import Outcome, judge
+from optimizer.ids import content_id
+from optimizer.outcome import judge, judge_reported_failure
 
 SOURCE = "transcript"
 
@@ -127,12 +128,13 @@ def _read(path: Path, reader: "_Conversation") -> Iterator[Event]:
         if document is None:
             reader.counts.bad_lines.append(number)
         else:
-            yield from reader.line(document)
+            yield from reader.line(document, line)
     yield from reader.end()
 
 
 def _read_agent(path: Path, agent: str, session: str) -> Iterator[Event]:
     reader = _Conversation(session, agent, TranscriptCounts(), {})
+    kind = _agent_type(path)
     first = last = None
     try:
         for event in _read(path, reader):
@@ -143,7 +145,7 @@ def _read_agent(path: Path, agent: str, session: str) -> Iterator[Event]:
                 first = event
                 yield Event(
                     kind=EventKind.SUBAGENT_START, session=session, agent=agent, time=reader.began,
-                    source=SOURCE, call_id=f"{agent}:start",
+                    source=SOURCE, call_id=f"{agent}:start", agent_type=kind,
                 )  # fmt: skip
             last = event.time or last
             yield event
@@ -153,8 +155,18 @@ def _read_agent(path: Path, agent: str, session: str) -> Iterator[Event]:
         return
     yield Event(
         kind=EventKind.SUBAGENT_END, session=session, agent=agent, time=last or reader.began,
-        source=SOURCE, call_id=f"{agent}:end",
+        source=SOURCE, call_id=f"{agent}:end", agent_type=kind,
     )  # fmt: skip
+
+
+def _agent_type(path: Path) -> str | None:
+    """Type of a sub-agent, where the file beside its transcript says it."""
+    try:
+        document = _object(path.with_suffix(".meta.json").read_bytes())
+    except OSError:
+        return None
+    kind = None if document is None else document.get("agentType")
+    return kind if isinstance(kind, str) and kind else None
 
 
 _decode = msgspec.json.Decoder().decode
@@ -192,9 +204,13 @@ class _Conversation:
         self._ending: str | None = None
         """The message that says it is the turn's last; its other lines may follow."""
         self._started = False
+        self._id = ""
+        """The line at hand: its uuid, else a hash of it."""
 
-    def line(self, document: dict[str, Any]) -> Iterator[Event]:
+    def line(self, document: dict[str, Any], raw: bytes) -> Iterator[Event]:
         """The events that this line tells."""
+        uuid = document.get("uuid")
+        self._id = uuid if isinstance(uuid, str) and uuid else f"line-{content_id(raw.strip())}"
         if copied_from(document, self.session) is not None:
             self.counts.copied_lines += 1
             return
@@ -213,7 +229,7 @@ class _Conversation:
             yield self._event(EventKind.SESSION_START, MAIN, time, call_id=f"{self.session}:start")
         agent = self._agent_of(document)
         if kind == "assistant":
-            yield from self._assistant(message, agent, time, str(document.get("uuid") or ""))
+            yield from self._assistant(message, agent, time)
         else:
             yield from self._user(document, message, agent, time)
 
@@ -231,18 +247,20 @@ class _Conversation:
         named = document.get("agentId")
         if isinstance(named, str) and named:
             return named
-        own, parent = str(document.get("uuid") or ""), document.get("parentUuid")
-        root = self._chains.get(parent, own) if isinstance(parent, str) else own
-        self._chains[own] = root
-        return f"sidechain-{root[:8]}" if root else "sidechain"
+        parent = document.get("parentUuid")
+        root = self._chains.get(parent, self._id) if isinstance(parent, str) else self._id
+        self._chains[self._id] = root
+        return f"sidechain-{root}"
 
-    def _assistant(self, message: dict[str, Any], agent: str, time: float | None, uuid: str) -> Iterator[Event]:
-        identity = str(message.get("id") or uuid)
+    def _assistant(self, message: dict[str, Any], agent: str, time: float | None) -> Iterator[Event]:
+        named = message.get("id")
+        identity = named if isinstance(named, str) and named else self._id
         if agent == self.agent:
             if self._ending is not None and self._ending != identity:
                 yield from self._close_turn()
-            self._turn = (uuid or identity, time)
-            if message.get("stop_reason") in _ENDS:
+            self._turn = (self._id, time)
+            reason = message.get("stop_reason")
+            if isinstance(reason, str) and reason in _ENDS:
                 self._ending = identity
         for block in _blocks(message):
             if block.get("type") == "tool_use" and isinstance(block.get("id"), str):
@@ -267,30 +285,26 @@ class _Conversation:
         else:
             yield from self._abandon(agent, time)
             yield from self._close_turn()
-            yield self._event(
-                EventKind.USER_PROMPT, agent, time, text=text, call_id=str(document.get("uuid") or "") or None
-            )
+            yield self._event(EventKind.USER_PROMPT, agent, time, text=text, call_id=self._id)
 
     def _close_turn(self) -> Iterator[Event]:
         if self._turn is not None:
             uuid, time = self._turn
             self._turn = self._ending = None
-            yield self._event(EventKind.TURN_END, self.agent, time, call_id=f"{uuid}:end" if uuid else None)
+            yield self._event(EventKind.TURN_END, self.agent, time, call_id=f"{uuid}:end")
 
     def _abandon(self, agent: str, time: float | None) -> Iterator[Event]:
         """Calls that the conversation went on without: they happened, how they ended is not known."""
         for call_id in [name for name, call in self._open.items() if call.agent == agent]:
             call = self._open.pop(call_id)
-            yield self._event(
-                EventKind.TOOL_CALL, agent, time, tool=call.tool, input=call.input, call_id=call_id,
-                outcome=Outcome.UNKNOWN,
-            )  # fmt: skip
+            yield self._event(EventKind.TOOL_CALL, agent, time, tool=call.tool, input=call.input, call_id=call_id)
 
     def _result(
         self, block: dict[str, Any], document: dict[str, Any], results: int, agent: str, time: float | None
     ) -> Iterator[Event]:
-        call_id = block.get("tool_use_id")
-        call = self._open.pop(call_id, None) if isinstance(call_id, str) else None
+        named = block.get("tool_use_id")
+        call_id = named if isinstance(named, str) and named else f"{self._id}:result"
+        call = self._open.pop(call_id, None)
         if call is None:  # its call stands in a torn line
             call = _Call(agent, "", None)
         structured = document.get("toolUseResult") if results == 1 else None
@@ -299,19 +313,22 @@ class _Conversation:
         if isinstance(response, list) and all(isinstance(one, dict) and one.get("type") == "text" for one in response):
             response = text
         yield from self._subagent(structured)
-        if block.get("is_error") is True:
-            yield self._event(
-                EventKind.TOOL_FAILURE, call.agent, time, tool=call.tool or None, input=call.input,
-                response=text or response, outcome=Outcome.FAILED, reason=f"is_error: {text[:80]}", call_id=call_id,
-                duration_s=_duration(structured),
-            )  # fmt: skip
-            return
-        judgement = judge(call.tool or None, call.input, response)
+        failed = block.get("is_error") is True
+        tool = call.tool or None
+        judgement = judge_reported_failure(tool, call.input, text) if failed else judge(tool, call.input, response)
         yield self._event(
-            EventKind.TOOL_CALL, call.agent, time, tool=call.tool or None, input=call.input, response=response,
-            outcome=judgement.outcome, reason=judgement.reason, evidence=judgement.evidence, call_id=call_id,
+            EventKind.TOOL_FAILURE if failed else EventKind.TOOL_CALL,
+            call.agent,
+            time,
+            tool=tool,
+            input=call.input,
+            response=(text or response) if failed else response,
+            outcome=judgement.outcome,
+            reason=judgement.reason,
+            evidence=judgement.evidence,
             duration_s=_duration(structured),
-        )  # fmt: skip
+            call_id=call_id,
+        )
 
     def _subagent(self, structured: Any) -> Iterator[Event]:
         """What the sub-agent did whose parent has just got its answer."""
