@@ -46,12 +46,12 @@ def segment(state: ServerState, session: str | None) -> list[SessionSegments]:
     """Brings the segments of one session, or of all, up to date. Oldest change first. Raises BadId."""
     home = state.home()
     store = home.trajectories
-    names = store.sessions() if session is None else [store.resolve(session)]
-    found = []
-    for name in names:
-        batch = store.read(name)
-        found.append(SessionSegments(name, len(batch.events), len(batch.bad_lines), home.segments.update(name)))
-    return found
+    names = None if session is None else [store.resolve(session)]
+    segments = home.segments
+    return [
+        SessionSegments(one.session, one.events, one.bad_lines, segments.segments(one.session))
+        for one in segments.refresh(names)
+    ]
 
 
 def analyse_layer(

@@ -283,7 +283,7 @@ def facts_of(path: Path, format: Format) -> dict[str, Any]:
     if format is Format.TRANSCRIPT:
         _from_transcript(path, fold)
     else:
-        _from_lines(path, fold, _arrivals(path) if format is Format.HOOKS else None)
+        _from_lines(path, fold, arrivals_of(path) if format is Format.HOOKS else None)
     return fold.document()
 
 
@@ -317,7 +317,8 @@ def _from_transcript(path: Path, fold: FactsFold) -> None:
     fold.lines, fold.malformed = counts.lines, counts.bad_lines
 
 
-def _arrivals(path: Path) -> list[Any] | None:
+def arrivals_of(path: Path) -> list[Any] | None:
+    """Times of arrival that lie beside a file of hook input, by line; None: there are none. Raises FactsError."""
     side = path.with_name(path.name.removesuffix(".jsonl") + ".times.json")
     if not side.is_file():
         return None
