@@ -47,6 +47,7 @@ COMMANDS: dict[str, Command] = {
     "rounds": Command("mcp_server.cli.rounds"),
     "skills": Command("mcp_server.cli.skills"),
     "trajectories": Command("mcp_server.cli.trajectories"),
+    "experience": Command("mcp_server.cli.experience"),
     "audit": Command("mcp_server.cli.audit"),
     "doctor": Command("mcp_server.cli.doctor"),
     "serve": Command("mcp_server.cli.serve", starts_fast=True),

@@ -78,7 +78,7 @@ def _features(text: str) -> list[tuple[str, float]]:
             found += [(f"c{c}", 0.05 if c in FUNCTION_WORDS else 0.5) for c in piece]
             found += [(f"b{piece[i : i + 2]}", 1.0) for i in range(len(piece) - 1)]
         elif kind == "word":
-            small = 0.1 if piece in FUNCTION_WORDS else 1.0
+            small = 0.1 if piece in FUNCTION_WORDS or len(piece) == 1 else 1.0  # x, y: names of slots
             found.append((f"w{piece}", small))
             if small == 1.0:
                 found += [(f"g{gram}", 0.35) for gram in _grams(piece)]
