@@ -184,6 +184,8 @@ DOMAIN_ERRORS = frozenset(
         "skill_bank.policy.PolicyError",
         "skill_bank.types.BankError",
         "trainer.config.ConfigError",
+        "trainer.experience.problems.ExperienceError",
+        "trainer.experience.problems.PoolError",
         "trainer.runs.errors.RunError",
         "trainer.runs.errors.WorkspaceError",
     }

@@ -9,7 +9,17 @@ from mcp_server.tooling import ToolSpec
 
 def all_specs() -> list[ToolSpec]:
     """Every tool, in the order in which the loop uses them."""
-    from mcp_server.tools import comparing, evaluating, monitoring, patches, rounds, skills, training, trajectories
+    from mcp_server.tools import (
+        comparing,
+        evaluating,
+        experience,
+        monitoring,
+        patches,
+        rounds,
+        skills,
+        training,
+        trajectories,
+    )
 
     return [
         *training.SPECS,
@@ -20,4 +30,5 @@ def all_specs() -> list[ToolSpec]:
         *skills.SPECS,
         *patches.SPECS,
         *rounds.SPECS,
+        *experience.SPECS,
     ]

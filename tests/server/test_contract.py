@@ -16,17 +16,32 @@ from mcp_server.tools import all_specs
 
 pytestmark = pytest.mark.anyio
 
-READ_ONLY = {"monitor_run", "list_runs", "compare_runs", "load_skill", "skill_status", "round_status"}
+READ_ONLY = {
+    "search_experience",
+    "monitor_run",
+    "list_runs",
+    "compare_runs",
+    "load_skill",
+    "skill_status",
+    "round_status",
+}
 DESTRUCTIVE = {"stop_run"}
-IDEMPOTENT = READ_ONLY | {"stop_run", "analyze_run", "segment_trajectories", "analyze_trajectories", "compile_skills"}
-OPEN_WORLD = {"start_training", "evolve", "evaluate_model", "try_model"}
+IDEMPOTENT = READ_ONLY | {
+    "stop_run",
+    "analyze_run",
+    "segment_trajectories",
+    "analyze_trajectories",
+    "compile_skills",
+    "distill_experience",
+}
+OPEN_WORLD = {"start_training", "evolve", "evaluate_model", "try_model", "distill_experience"}
 MAX_LIST_BYTES = 20 * 1024
 """Of tools/list with every tool."""
 
 MEAN_TOOL_BYTES = 880
 """What a tool may cost on average: a list of 23 tools then stays within the limit."""
 
-TOOLS = READ_ONLY | IDEMPOTENT | OPEN_WORLD | {"propose_patch", "try_patch", "review_patch"}
+TOOLS = READ_ONLY | IDEMPOTENT | OPEN_WORLD | {"propose_patch", "try_patch", "review_patch", "add_experience"}
 
 
 async def test_the_tools_and_their_hints(root: Path, era: str) -> None:
