@@ -142,6 +142,8 @@ class AgentGRPO(GRPOTrainer):
         self._seconds: dict[str, float] = {}
         self._line: dict[str, Any] = {}
         self.skip_update = False
+        self.own_tokens = 0
+        """Tokens of the update that this process trains."""
         system = config.system_prompt or engine.spec.system_prompt
         self._system_prompt = system
         rows = [{"prompt": conversation(tasks.train[p], system), "entry": i} for i, (p, _) in enumerate(self._order)]
@@ -222,7 +224,9 @@ class AgentGRPO(GRPOTrainer):
             live[0] = True
             output["tool_mask"] = torch.zeros_like(output["tool_mask"])
         output = _rows(output, live.nonzero()[:, 0])
-        output["num_items_in_batch"] = parallel.total((output["completion_mask"] * output["tool_mask"]).sum())
+        own_tokens = (output["completion_mask"] * output["tool_mask"]).sum()
+        self.own_tokens = int(own_tokens)
+        output["num_items_in_batch"] = parallel.total(own_tokens)
         return output
 
     # ---- 3. the loss

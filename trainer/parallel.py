@@ -66,6 +66,21 @@ def total(value: "Tensor") -> "Tensor":
     return value
 
 
+def weighted_means(values: dict[str, float], weight: float) -> dict[str, float]:
+    """Means over the ranks, each rank counting with its `weight`; ranks without a value, or of weight 0, do not count.
+
+    Exact for what is a mean over tokens, with a rank's trained tokens as its weight.
+    """
+    if world_size() == 1:
+        return values
+    sums: dict[str, tuple[float, float]] = {}
+    for theirs, counted in gather([(values, weight)]):
+        for name, value in theirs.items():
+            total_value, total_weight = sums.get(name, (0.0, 0.0))
+            sums[name] = (total_value + value * counted, total_weight + counted)
+    return {name: value / counted for name, (value, counted) in sums.items() if counted > 0}
+
+
 def average_gradients(parameters: "list[torch.nn.Parameter]") -> None:
     """Mean of the ranks' gradients in place; a rank that has none for a parameter counts as zero."""
     if world_size() == 1:
@@ -85,7 +100,8 @@ def alone(accelerator: Any) -> Iterator[None]:
     """Within it the accelerator's gather and reduce return what they were given.
 
     TRL gathers one value a row for its logs, but ranks keep different numbers of rows and split them into different
-    numbers of parts. So its loss is computed without a collective call, and of its logs rank 0's are seen.
+    numbers of parts. So its loss is computed without a collective call; what is logged of it is brought together
+    afterwards (`weighted_means`).
     """
     if world_size() == 1:
         yield

@@ -19,6 +19,24 @@ SECONDS_BETWEEN_CHECKPOINTS = 60.0
 """Where `save_every` is null: what a killed run loses at most, plus a step."""
 
 
+OF_THE_UPDATE = {"loss": "loss", "grad_norm": "grad_norm", "learning_rate": "learning_rate"}
+"""TRL's name → ours, of what is one number whatever the number of processes."""
+
+OF_TOKENS = {
+    "kl": "kl",
+    "clip_ratio/low_mean": "clip_low",
+    "clip_ratio/high_mean": "clip_high",
+    "cispo_clip_ratio": "clip_high",
+}
+"""The same, of means over the tokens that this process trains."""
+
+
+def _finite(logs: dict[str, Any], names: dict[str, str]) -> dict[str, float]:
+    """The values of `logs` that are finite numbers, under our names."""
+    found = {ours: logs.get(theirs) for theirs, ours in names.items() if theirs in logs}
+    return {name: float(v) for name, v in found.items() if isinstance(v, int | float) and math.isfinite(v)}
+
+
 class NonFinite(RuntimeError):
     """Two updates in a row were not finite."""
 
@@ -75,14 +93,9 @@ class StepRecorder(TrainerCallback):
         if self._pending is None or logs is None:
             return
         line, self._pending = self._pending, None
-        line |= agreement(self.trainer._pairs)
-        names = {"loss": "loss", "grad_norm": "grad_norm", "learning_rate": "learning_rate", "kl": "kl"}
-        names |= {"clip_ratio/low_mean": "clip_low", "clip_ratio/high_mean": "clip_high"}
-        names |= {"cispo_clip_ratio": "clip_high"}
-        for theirs, ours in names.items():
-            value = logs.get(theirs)
-            if isinstance(value, int | float) and math.isfinite(value):
-                line[ours] = float(value)
+        line |= agreement(parallel.gather(self.trainer._pairs))
+        line |= _finite(logs, OF_THE_UPDATE)
+        line |= parallel.weighted_means(_finite(logs, OF_TOKENS), self.trainer.own_tokens)
         if self.trainer.skip_update:
             line["grad_norm"] = 0.0
             line["update_skipped"] = True

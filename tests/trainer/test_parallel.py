@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from trainer import parallel
 from trainer.config import TrainingConfig
 from trainer.runs.launch import LocalLauncher, wait
 from trainer.runs.registry import create_run
@@ -46,7 +47,9 @@ def launched(workspace: Workspace, name: str, **more: Any) -> RunDirectory:
 def test_two_processes_train_as_one(workspace: Workspace, loss_type: str) -> None:
     runs = []
     for processes in (1, 2):
-        directory = launched(workspace, f"p{processes}", processes=processes, loss_type=loss_type, entropy_coef=0.01)
+        beta = 0.02 if loss_type == "grpo" else 0.0
+        more = {"loss_type": loss_type, "entropy_coef": 0.01, "beta": beta}
+        directory = launched(workspace, f"p{processes}", processes=processes, **more)
         document = wait(workspace, directory, timeout_s=200)
         assert document.state is RunState.FINISHED, (document.failure, directory.log_tail())
         runs.append(directory)
@@ -62,6 +65,11 @@ def test_two_processes_train_as_one(workspace: Workspace, loss_type: str) -> Non
             assert b[key] == a[key], key
         assert b["grad_norm"] == pytest.approx(a["grad_norm"], rel=5e-3)
         assert b["loss"] == pytest.approx(a["loss"], abs=1e-4)
+        assert b["clip_low"] == pytest.approx(a["clip_low"], abs=1e-3)
+        assert b["logp_gap"] == pytest.approx(a["logp_gap"], abs=1e-5)
+        assert ("kl" in b, "kl" in a) == (loss_type == "grpo", loss_type == "grpo")
+        if loss_type == "grpo":
+            assert b["kl"] == pytest.approx(a["kl"], rel=0.02, abs=1e-7)
     weights = [load_file(run.model_folder / "model.safetensors") for run in runs]
     for name, value in weights[0].items():
         assert torch.allclose(value, weights[1][name], atol=3e-4), name
@@ -93,3 +101,13 @@ def test_a_process_that_is_killed_ends_the_run_as_failed(workspace: Workspace) -
 def test_the_batch_must_be_shared_evenly() -> None:
     with pytest.raises(ValueError, match="multiple of 2"):
         TrainingConfig(batch_size=3, processes=2)
+
+
+def test_means_over_ranks_count_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """0.1 over 30 tokens and 0.4 over 10: (3 + 4) / 40; a rank without tokens says nothing."""
+    parts = [({"kl": 0.1, "clip_low": 0.2}, 30.0), ({"kl": 0.4}, 10.0), ({"kl": 9.0, "clip_high": 1.0}, 0.0)]
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    monkeypatch.setattr(parallel, "gather", lambda values: parts)
+    assert parallel.weighted_means({}, 0.0) == {"kl": pytest.approx(0.175), "clip_low": pytest.approx(0.2)}
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert parallel.weighted_means({"kl": 0.5}, 0.0) == {"kl": 0.5}
