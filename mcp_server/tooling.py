@@ -174,6 +174,8 @@ DOMAIN_ERRORS = frozenset(
         "optimizer.analyze.report.ReportError",
         "optimizer.approvals.ApprovalError",
         "optimizer.ids.BadId",
+        "optimizer.index.query.SearchError",
+        "optimizer.index.schema.IndexUnavailable",
         "optimizer.layers.LayerError",
         "optimizer.explain.ExplainError",
         "optimizer.patch_store.PatchError",

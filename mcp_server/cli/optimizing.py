@@ -22,6 +22,8 @@ from optimizer.approvals import TYPED_CHARACTERS, ApprovalError, Channel, check_
 from optimizer.explain import ExplainError
 from optimizer.home import Home
 from optimizer.ids import BadId
+from optimizer.index.query import SearchError
+from optimizer.index.schema import IndexUnavailable
 from optimizer.layers import LayerError
 from optimizer.patch_store import PatchError, PatchRecord
 from optimizer.promote import current_digests
@@ -36,11 +38,13 @@ REFUSALS = (
     BadId,
     ClaimError,
     ExplainError,
+    IndexUnavailable,
     LayerError,
     PatchError,
     ReportError,
     RoundError,
     ScenarioError,
+    SearchError,
     TrialError,
 )
 """Errors of the optimiser whose message is for the user."""

@@ -2,6 +2,7 @@
 
 What is asked is composed of fixed SQL and bound values; no text of a query is ever read as a language. A query that
 finds no word beginning with what it says looks into words, too (the whole text of every event, so it takes longer).
+A text is not looked for in recorded searches, which would only find themselves; asked for by tool, they are there.
 """
 
 import sqlite3
@@ -20,6 +21,8 @@ SNIPPET = 200
 
 SEARCH_BUSY_S = 1.0
 """How long a search waits for its turn to bring the index up to date; then it answers from what is there."""
+
+_SEARCH_TOOL = "search_trajectories"
 
 _UNSPACED_FROM = "\u0e00"
 
@@ -183,6 +186,8 @@ def _conditions(query: Query, pieces: Sequence[Piece], inside: bool) -> tuple[st
             add(f"{column}=?", _bindable(value))
     if query.outcome is not None:
         add("e.kind IN ('tool_call', 'tool_failure')")
+    if query.tool is None and pieces:
+        add("e.base_tool IS NOT ?", _SEARCH_TOOL)
     if query.tool is not None:
         add("(e.tool=? COLLATE NOCASE OR e.base_tool=? COLLATE NOCASE)", *[_bindable(query.tool)] * 2)
     if query.since is not None:

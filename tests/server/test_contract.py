@@ -17,6 +17,7 @@ from mcp_server.tools import all_specs
 pytestmark = pytest.mark.anyio
 
 READ_ONLY = {
+    "search_trajectories",
     "search_experience",
     "monitor_run",
     "list_runs",

@@ -16,6 +16,8 @@ import pytest
 from server_helpers import COMMAND, PROTOCOL, REQUEST, environment, events_of, over_stdio
 from terminal import command
 
+from mcp_server.tools import all_specs
+
 pytestmark = pytest.mark.anyio
 
 
@@ -89,7 +91,7 @@ def test_every_line_on_stdout_is_json_rpc(root: Path, tmp_path: Path) -> None:
     server = RawServer(root, MCP_EVO_WORKER=json.dumps(worker))
     try:
         server.handshake()
-        assert len(server.ask("tools/list")["result"]["tools"]) == 18
+        assert len(server.ask("tools/list")["result"]["tools"]) == len(all_specs())
         assert not server.call("load_skill", skill="rllm-train").get("isError")
         assert not server.call("start_training", request=REQUEST, profile="original").get("isError")
         seen: dict[str, Any] = {}
@@ -152,7 +154,7 @@ async def test_sdk_clients_over_stdio(root: Path, era: str, tmp_path: Path) -> N
     async with over_stdio(root, era, errlog=log) as caller:
         assert caller.client.protocol_version == PROTOCOL[era]
         assert caller.client.server_info is None or caller.client.server_info.name == "evo"
-        assert len((await caller.client.list_tools()).tools) == 18
+        assert len((await caller.client.list_tools()).tools) == len(all_specs())
         assert (await caller.ok("list_runs"))["total"] == 0
         await caller.ok("start_training", request=REQUEST + ", 4 steps")
         assert (await caller.until_over())["state"] == "finished"

@@ -57,6 +57,15 @@ class WorkspaceConfig(BaseModel):
     keep_runs_days: float = Field(
         default=30.0, ge=0, description="Runs that ended within so many days it leaves alone, too."
     )
+    keep_sessions: int = Field(
+        default=200, ge=0, description="So many of the newest sessions `mcp-evo trajectories prune` leaves alone."
+    )
+    keep_sessions_days: float = Field(
+        default=90.0, ge=0, description="Sessions that changed within so many days it leaves alone, too."
+    )
+    keep_sessions_mb: float = Field(
+        default=0.0, ge=0, description="Beyond so many MB of sessions the oldest go whatever their age; 0: no limit."
+    )
     keep_free_mb: int = Field(
         default=500, ge=0, description="Free disk space (MB) without which no run starts or goes on."
     )
