@@ -55,6 +55,8 @@ class Metric(BaseModel):
     n: int | None = None
     """Values it is the mean of."""
     standard_error: float | None = None
+    run: str | None = None
+    """The run it was measured in, where the events say so."""
 
 
 class Lever(BaseModel):

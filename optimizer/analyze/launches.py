@@ -30,6 +30,7 @@ _TRAINS = re.compile(
 _INLINE = re.compile(r"\bfrom\s+\S*train\S*\s+import\s+main\b[\s\S]*\bmain\(")
 _HELP = re.compile(r"\s(?:--help|-h|--dry-run)\b")
 _LOG = re.compile(r"(?:&>|>>?)\s*([\w./~-]+\.(?:log|txt|out))\b")
+_HEREDOC = re.compile(r"<<-?\s*['\"]?(?P<tag>\w+)['\"]?(?P<rest>[^\n]*)\n(?:.*?\n)??\s*(?P=tag)\b", re.DOTALL)
 _TOOLS = frozenset({"start_training"})
 
 
@@ -84,5 +85,5 @@ def _launch(event: Event, known: set[str]) -> Launch | None:
 
 def _without_heredocs(command: str) -> str:
     """The command without the bodies of heredocs and quoted programs, whose lines are no commands."""
-    bare = re.sub(r"<<-?\s*['\"]?(\w+)['\"]?\n.*?\n\s*\1\b", " ", command, flags=re.DOTALL)
+    bare = _HEREDOC.sub(r"\g<rest>", command)
     return re.sub(r"(-c\s+)(\"(?:[^\"\\]|\\.)*\"|'[^']*')", r"\1…", bare, flags=re.DOTALL)

@@ -13,10 +13,9 @@ from optimizer.analyze.splits import HELD_OUT
 from optimizer.analyze.view import View
 from optimizer.types import Finding, Metric
 
-_EMPTY = re.compile(
-    r"(?P<name>[\w/@.-]*(?:reward|score|entropy|loss|metric|perf_stats|grad|accuracy|\bval)[\w/@.-]*|\bconfig|\bkl)"
-    r"['\"]?\s*[:=]\s*(?:None|null|N/A|nan|NaN)\b",
-    re.IGNORECASE,
+_EMPTY = re.compile(r"(?<![\w/@.-])(?P<name>[\w/@.-]{1,80})['\"]?\s*[:=]\s*(?:None|null|N/A|nan|NaN)\b")
+_METRIC_NAME = re.compile(
+    r"reward|score|entropy|loss|metric|perf_stats|grad|accuracy|\bval|\Aconfig\Z|\bkl", re.IGNORECASE
 )
 _ONLY_DATA = frozenset({"Bash", "BashOutput", "TaskOutput"})
 
@@ -32,7 +31,8 @@ def _empty_values(view: View) -> list[Finding]:
     for event in view.calls:
         if (event.tool or "").rsplit("__", 1)[-1] not in _ONLY_DATA:
             continue
-        found = [match["name"] for match in _EMPTY.finditer(view.outputs[event.line])]
+        empty = [match["name"] for match in _EMPTY.finditer(view.outputs[event.line])]
+        found = [name for name in empty if _METRIC_NAME.search(name)]
         for name in found:
             names[name] = names.get(name, 0) + 1
         if found:

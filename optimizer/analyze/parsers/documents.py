@@ -15,6 +15,9 @@ from optimizer.analyze.readings import MAX_MAGNITUDE, Axis, Reading
 MAX_DOCUMENTS = 400
 """Documents of one text; a longer one is a data set, not a log."""
 
+MAX_TRIES = 5_000
+"""Lines that look like the beginning of a document and are none."""
+
 MAX_READINGS = 50_000
 MAX_DEPTH = 6
 MAX_LITERAL = 20_000
@@ -40,13 +43,14 @@ def read_documents(lines: Sequence[str], taken: set[int]) -> tuple[list[Reading]
     starts = _row_starts(lines)
     found: list[Reading] = []
     rows: set[int] = set()
-    row, count = 0, 0
-    while row < len(lines) and count < MAX_DOCUMENTS and len(found) < MAX_READINGS:
+    row, count, tries = 0, 0, 0
+    while row < len(lines) and count < MAX_DOCUMENTS and tries < MAX_TRIES and len(found) < MAX_READINGS:
         if row in taken:
             row += 1
             continue
         parsed = _at(lines[row], text, starts[row])
         if parsed is None:
+            tries += 1 if "{" in lines[row] or "[" in lines[row] else 0
             row += 1
             continue
         document, length = parsed
@@ -138,7 +142,7 @@ def _walk(
 def _axis_of(value: dict[Any, Any]) -> tuple[Axis, float] | None:
     for key, axis in _AXES.items():
         at = value.get(key)
-        if _is_number(at) and at >= 0:
+        if isinstance(at, int | float) and _is_number(at) and at >= 0:
             return axis, float(at)
     return None
 

@@ -1,0 +1,142 @@
+"""Each detector on a made-up session where its rule holds and on one where it nearly does."""
+
+import pytest
+from analysis_helpers import DATA, made_up
+
+from optimizer.analyze.detectors import (
+    DETECTORS,
+    abandoned_run,
+    config_not_launched,
+    data_missing,
+    detect_all,
+    failing_calls,
+    launch_crash,
+    loss_of_focus,
+    metric_mixup,
+    not_like_for_like,
+    orchestrator_skipped,
+    skill_not_followed,
+    training_facts,
+    unverified_claim,
+    wasted_waiting,
+)
+from optimizer.analyze.detectors.launch_crash import CrashClass, classify
+from optimizer.types import EventEvidence, Finding
+
+MODULES = {
+    "abandoned_run": abandoned_run,
+    "config_not_launched": config_not_launched,
+    "data_missing": data_missing,
+    "failing_calls": failing_calls,
+    "launch_crash": launch_crash,
+    "loss_of_focus": loss_of_focus,
+    "metric_mixup": metric_mixup,
+    "not_like_for_like": not_like_for_like,
+    "orchestrator_skipped": orchestrator_skipped,
+    "skill_not_followed": skill_not_followed,
+    "training_facts": training_facts,
+    "unverified_claim": unverified_claim,
+    "wasted_waiting": wasted_waiting,
+}
+
+EXPECTED: dict[str, list[tuple[str, list[int], list[str]]]] = {
+    "abandoned_run": [("abandoned_run", [1, 2], ["run_41", "looked at 1 time(s)", "no event shows its end"])],
+    "config_not_launched": [
+        ("config_not_launched", [1, 2], ["seed 7 in the configuration", "not in the launched command"]),
+        ("config_not_launched", [1, 2], ["learning_rate 1e-05 was launched as optim.lr 3e-5"]),
+    ],
+    "data_missing": [
+        ("data_missing", [1, 2], ["reward_trend (1×)", "perf_stats (1×)"]),
+        ("data_missing", [3, 4], ["no held-out number of run_41 was found in the events"]),
+    ],
+    "failing_calls": [("repeated_failing_call", [1, 3], ["failed 2 times in a row", "prepare.py"])],
+    "launch_crash": [
+        ("launch_crash", [2], ["(missing module)", "No module named 'datasets'"]),
+        ("launch_crash", [4], ["run_41, launch 2,", "(out of memory)"]),
+        ("launch_crash", [6], ["launch 3", "(divisibility)"]),
+        ("launch_crash", [8], ["launch 4", "(killed)"]),
+    ],
+    "loss_of_focus": [("loss_of_focus", [3, 4], ["rllm-monitor", "navbar_layout.py", "colour_picker.py"])],
+    "metric_mixup": [
+        ("metric_mixup", [1, 2], ["0.7183 is a training number"]),
+        ("metric_mixup", [3, 4], ["the field reward holds two metrics", "0.7183", "0.5474"]),
+    ],
+    "not_like_for_like": [("not_like_for_like", [1, 2, 3], ["run_a_r1 and run_a_r2", "generations 8 → 16"])],
+    "orchestrator_skipped": [("orchestrator_skipped", [1, 2, 3], ["rllm-train, which leads them, was not"])],
+    "skill_not_followed": [("skill_not_followed", [0, 1, 2, 3], ["rllm-monitor, rllm-analyze were not opened"])],
+    "training_facts": [
+        ("still_rising", [3], ["0.6120, 0.6750, 0.7010", "split train"]),
+        ("zero_reward_at_cap", [1], ["0 in 2 of 4 steps", "192", "a co-occurrence in 4 steps, not a cause"]),
+        ("gradient_norm_high", [2], ["71.2500", "145.0000"]),
+    ],
+    "unverified_claim": [("unverified_claim", [2], ["0.8137", "61.25"])],
+    "wasted_waiting": [("wasted_waiting", [1, 2, 3], ["looked 3 times over 40 s", "saw the same each time"])],
+}
+
+
+def lines_of(finding: Finding) -> list[int]:
+    return [one.line for one in finding.evidence if isinstance(one, EventEvidence)]
+
+
+def test_every_detector_has_its_two_sessions() -> None:
+    assert set(MODULES) == set(EXPECTED)
+    assert {module.detect for module in MODULES.values()} == set(DETECTORS)
+    for name in MODULES:
+        assert (DATA / f"{name}_yes.jsonl").exists()
+        assert (DATA / f"{name}_no.jsonl").exists()
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_a_detector_finds_what_its_rule_says(name: str) -> None:
+    found = MODULES[name].detect(made_up(f"{name}_yes"))
+    assert [(one.kind, lines_of(one)) for one in found] == [(kind, lines) for kind, lines, _ in EXPECTED[name]]
+    for finding, (_, _, parts) in zip(found, EXPECTED[name], strict=True):
+        for part in parts:
+            assert part in finding.what
+        assert 0 < finding.confidence <= 1
+        assert finding.lever is None
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_a_detector_is_silent_where_its_rule_does_not_hold(name: str) -> None:
+    assert MODULES[name].detect(made_up(f"{name}_no")) == []
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_each_says_what_it_needs_and_does_not_claim(name: str) -> None:
+    text = MODULES[name].__doc__ or ""
+    for word in ("Rule", "Needs:", "Does not claim:"):
+        assert word in text, f"{name} does not say {word}"
+
+
+def test_numbers_come_with_n() -> None:
+    for name in MODULES:
+        for finding in MODULES[name].detect(made_up(f"{name}_yes")):
+            for metric in finding.metrics:
+                assert metric.n is not None or metric.name in ("Grad norm", "validation"), (name, metric)
+
+
+def test_findings_are_the_same_each_time_and_in_order_of_confidence() -> None:
+    first, second = (detect_all(made_up("launch_crash_yes")) for _ in range(2))
+    assert first == second
+    assert [one.confidence for one in first] == sorted((one.confidence for one in first), reverse=True)
+    assert len({one.id for one in first}) == len(first)
+
+
+@pytest.mark.parametrize(
+    ("kind", "inner", "message", "expected"),
+    [
+        ("ModuleNotFoundError", None, "No module named 'x'", CrashClass.MISSING_MODULE),
+        ("torch.OutOfMemoryError", None, "CUDA out of memory", CrashClass.OUT_OF_MEMORY),
+        ("ray.exceptions.RayTaskError", "OutOfMemoryError", "ray::Worker", CrashClass.OUT_OF_MEMORY),
+        ("ValueError", None, "No available memory for the cache blocks", CrashClass.OUT_OF_MEMORY),
+        ("AssertionError", None, "4 % 32 != 0", CrashClass.DIVISIBILITY),
+        ("ValueError", None, "must be divisible by 8", CrashClass.DIVISIBILITY),
+        ("KeyError", None, "divisible", CrashClass.OTHER),
+        ("FileNotFoundError", None, "[Errno 2]", CrashClass.MISSING_FILE),
+        ("RuntimeError", None, "worker is killed by signal: Killed", CrashClass.KILLED),
+        ("ZeroDivisionError", None, "division by zero", CrashClass.OTHER),
+    ],
+)
+def test_classes_of_exceptions(kind: str, inner: str | None, message: str, expected: CrashClass) -> None:
+    assert classify(kind, inner, message) is expected
