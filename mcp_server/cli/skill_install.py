@@ -1,101 +1,178 @@
-"""Installing compiled skills into a client's skills folder, for instance `.claude/skills`.
+"""`mcp-evo skills install` and `uninstall`: compiled skills in and out of a client's skills folder."""
 
-`.mcp-evo-installed.json` in that folder lists every file we wrote with its SHA-256. A file that differs from what we
-wrote was edited by hand, and a folder that is not on the list is somebody else's: neither is touched without --force.
-"""
-
-import difflib
-import hashlib
-from dataclasses import dataclass
+import time
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from mcp_server.cli.context import CommandError
-from skill_bank.files import read_json, write_bytes_atomic, write_json_atomic
+import typer
+from rich.console import Console
 
-MANIFEST = ".mcp-evo-installed.json"
+from mcp_server.cli.context import CliState, CommandError, to_stderr
+from mcp_server.cli.optimizing import JsonOption, console_for, print_json, refuses_clearly
+from skill_bank.bank import SkillBank
+from skill_bank.edits import Edited, patches_of_edit
+from skill_bank.install import MANIFEST, InstallError, Objection, Plan, install, plan_install, plan_uninstall, uninstall
+from skill_bank.types import BuiltSkill
 
-SHOWN_LINES = 12
-"""Lines of a difference shown in a refusal."""
+__all__ = ["MANIFEST", "register"]
 
+SHOWN_LINES = 40
+"""Lines of a difference shown on the screen; --json gives all of them."""
 
-@dataclass(frozen=True)
-class Installed:
-    """What an installation did."""
-
-    written: tuple[str, ...]
-    unchanged: tuple[str, ...]
-
-
-def install_skills(folders: dict[str, Path], to: Path, *, force: bool = False) -> Installed:
-    """Copies each compiled skill folder to `to/<skill>/`. Raises CommandError before anything is written."""
-    target = to.expanduser().absolute()
-    known = _manifest(target)
-    wanted = {name: _files(folder) for name, folder in folders.items()}
-    objections = [] if force else _objections(target, known, wanted)
-    if objections:
-        raise CommandError("nothing was installed.\n" + "\n".join(objections) + "\nUse --force to overwrite.")
-    written: list[str] = []
-    unchanged: list[str] = []
-    for name, files in wanted.items():
-        changed = [file for file, data in files.items() if _read(target / name / file) != data]
-        stale = [file for file in known.get(name, {}) if file not in files]
-        for file in changed:
-            (target / name / file).parent.mkdir(parents=True, exist_ok=True)
-            write_bytes_atomic(target / name / file, files[file])
-        for file in stale:
-            (target / name / file).unlink(missing_ok=True)
-        known[name] = {file: _hash(data) for file, data in files.items()}
-        (written if changed or stale else unchanged).append(name)
-    target.mkdir(parents=True, exist_ok=True)
-    write_json_atomic(target / MANIFEST, {"schema_version": 1, "skills": known})
-    return Installed(tuple(written), tuple(unchanged))
+To = Annotated[Path | None, typer.Option("--to", metavar="DIR", help="Skills folder; .claude/skills by default.")]
+User = Annotated[bool, typer.Option("--user", help="The user's own folder, ~/.claude/skills.")]
+Force = Annotated[bool, typer.Option("--force", help="Also overwrite or remove files that were edited by hand.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would happen; change nothing.")]
 
 
-def _manifest(target: Path) -> dict[str, dict[str, str]]:
+def register(group: typer.Typer) -> None:
+    """Adds the commands to the group `skills`."""
+    group.command("install")(refuses_clearly(install_command))
+    group.command("uninstall")(refuses_clearly(uninstall_command))
+
+
+def _target(to: Path | None, user: bool) -> Path:
+    if to is not None and user:
+        raise CommandError("--to and --user exclude each other.")
+    if user:
+        return Path("~/.claude/skills")
+    return to if to is not None else Path(".claude/skills")
+
+
+def install_command(
+    context: typer.Context,
+    target: Annotated[str, typer.Argument(help="A skill, a group (rllm, traj, meta) or all.")] = "all",
+    to: To = None,
+    user: User = False,
+    force: Force = False,
+    adopt: Annotated[
+        bool, typer.Option("--adopt", help="Put edits made by hand into the bank as staged patches, then install.")
+    ] = False,
+    bank: Annotated[Path | None, typer.Option("--bank", metavar="DIR", help="Another bank.", file_okay=False)] = None,
+    dry_run: DryRun = False,
+    as_json: Annotated[bool, JsonOption] = False,
+) -> None:
+    """Copy the compiled skills to where a client looks for them; a file edited by hand is not overwritten."""
+    state: CliState = context.obj
+    chosen = SkillBank(bank) if bank is not None else SkillBank.seed(state.writable().root / "skills")
+    built = chosen.compile(target, dry_run=True).skills
+    files = {name: _in_force(chosen, one) for name, one in built.items()}
     try:
-        document: Any = read_json(target / MANIFEST)
-    except FileNotFoundError:
-        return {}
-    except ValueError as error:
-        raise CommandError(f"{error}: remove it to install anew with --force.") from error
-    skills = document.get("skills") if isinstance(document, dict) else None
-    return dict(skills) if isinstance(skills, dict) else {}
+        plan = plan_install(files, _target(to, user))
+        edits = {
+            one.skill: patches_of_edit(chosen, built[one.skill], _text(one.path), time.strftime("%Y-%m-%d"))
+            for one in plan.objections
+            if one.edited and one.file == "SKILL.md" and files[one.skill] == built[one.skill].files
+        }
+        adopted = _adopt(chosen, plan, edits) if adopt and not dry_run else []
+        refused = bool(plan.objections) and not (force or (adopt and not dry_run))
+        if not refused and not dry_run:
+            install(plan, force=force or adopt)
+    except InstallError as error:
+        raise CommandError(str(error)) from error
+    if as_json:
+        document = {
+            "to": str(plan.target),
+            "written": [] if refused else list(plan.written),
+            "unchanged": list(plan.unchanged),
+            "objections": [_row(one, edits) for one in plan.objections],
+            "adopted": adopted,
+            "dry_run": dry_run,
+        }
+        told = f"nothing was installed: {'; '.join(map(str, plan.objections))}"
+        print_json({**document, **({"error": told} if refused and not dry_run else {})})
+    console = to_stderr() if refused else console_for(as_json)
+    _show(console, plan, edits)
+    if refused and not dry_run:
+        console.print(
+            "nothing was installed. --adopt makes the edits staged patches and installs; --force overwrites them.",
+            markup=False,
+        )  # fmt: skip
+        raise typer.Exit(1)
+    for one in adopted:
+        console.print(f"staged {one}: review it with mcp-evo skills status", markup=False)
+    verb = "would be installed" if dry_run else "installed"
+    console.print(f"{len(plan.written)} {verb}, {len(plan.unchanged)} unchanged, in {plan.target}", markup=False)
 
 
-def _files(folder: Path) -> dict[str, bytes]:
-    """Path inside the skill's folder → content."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+def _in_force(bank: SkillBank, built: BuiltSkill) -> dict[str, bytes]:
+    """The compiled files in force; those just compiled in a bank that has no compiled folder."""
+    folder = bank.compiled_folder(built.name)
+    if not folder.is_dir():
+        return dict(built.files)
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
 
-def _read(path: Path) -> bytes | None:
-    return path.read_bytes() if path.is_file() else None
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")
 
 
-def _hash(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+def _adopt(bank: SkillBank, plan: Plan, edits: dict[str, Edited]) -> list[str]:
+    """Puts edits into the bank as staged patches. Raises InstallError where one of them cannot be one."""
+    foreign = [one for one in plan.objections if one.skill not in edits or one.file != "SKILL.md"]
+    if foreign:
+        raise InstallError(f"{foreign[0]}, and only an edited SKILL.md can become a patch. --force overwrites it.")
+    for skill, edited in edits.items():
+        if edited.outside:
+            lines = ", ".join(map(str, edited.outside[:8]))
+            raise InstallError(f"{skill}: lines {lines} were edited outside of every section, where no patch may go. "
+                               "Undo those, or use --force.")  # fmt: skip
+        for patch in edited.patches:
+            problems = bank.check_patch(patch)
+            if problems:
+                raise InstallError(f"{skill}: the edit of section cannot be a patch: {problems[0]}")
+    return [
+        f"{patch.skill}:{bank.add_patch(patch).id}" for edited in edits.values() for patch in edited.patches
+    ]  # fmt: skip
 
 
-def _objections(target: Path, known: dict[str, dict[str, str]], wanted: dict[str, dict[str, bytes]]) -> list[str]:
-    """Files on the way that are not as we wrote them."""
-    found = []
-    for name, files in wanted.items():
-        if (target / name).is_symlink():
-            found.append(f"{target / name} is a link")
-            continue
-        for file, data in files.items():
-            path = target / name / file
-            there = _read(path)
-            if there is None or there == data or _hash(there) == known.get(name, {}).get(file):
-                continue
-            why = "was edited by hand" if file in known.get(name, {}) else "was not written by mcp-evo"
-            found.append(f"{path} {why}:\n{_difference(there, data)}")
-    return found
+def _row(one: Objection, edits: dict[str, Edited]) -> dict[str, object]:
+    patches = edits[one.skill].patches if one.skill in edits and one.file == "SKILL.md" else ()
+    return {
+        "skill": one.skill,
+        "path": str(one.path),
+        "edited": one.edited,
+        "difference": list(one.difference),
+        "patches": [{"id": patch.id, "text": patch.text} for patch in patches],
+    }
 
 
-def _difference(there: bytes, wanted: bytes) -> str:
-    old = there.decode("utf-8", errors="replace").splitlines()
-    new = wanted.decode("utf-8", errors="replace").splitlines()
-    lines = list(difflib.unified_diff(old, new, "there", "compiled", n=1, lineterm=""))
-    more = "" if len(lines) <= SHOWN_LINES else f"\n  … {len(lines) - SHOWN_LINES} more lines"
-    return "\n".join(f"  {line}" for line in lines[:SHOWN_LINES]) + more
+def _show(console: Console, plan: Plan, edits: dict[str, Edited]) -> None:
+    for one in plan.objections:
+        console.print(f"{one}:", style="yellow", markup=False)
+        for line in one.difference[:SHOWN_LINES]:
+            console.print(f"  {line}", markup=False)
+        if len(one.difference) > SHOWN_LINES:
+            console.print(f"  … {len(one.difference) - SHOWN_LINES} more lines", markup=False)
+        for patch in edits[one.skill].patches if one.skill in edits and one.file == "SKILL.md" else ():
+            console.print(f"  as a patch: {patch.id}", style="dim", markup=False)
+
+
+def uninstall_command(
+    context: typer.Context,
+    skills: Annotated[list[str] | None, typer.Argument(metavar="SKILL…", help="Skills; all by default.")] = None,
+    to: To = None,
+    user: User = False,
+    force: Force = False,
+    keep_edited: Annotated[
+        bool, typer.Option("--keep-edited", help="Leave files that were edited by hand where they are.")
+    ] = False,
+    dry_run: DryRun = False,
+    as_json: Annotated[bool, JsonOption] = False,
+) -> None:
+    """Remove what `install` wrote and nothing else; a file edited by hand stays unless --force."""
+    try:
+        plan = plan_uninstall(_target(to, user), skills or None)
+        done = plan if dry_run else uninstall(plan, force=force, keep_edited=keep_edited)
+    except InstallError as error:
+        raise CommandError(str(error)) from error
+    if as_json:
+        document = {"from": str(done.target), "removed": list(done.removed), "kept": list(done.kept)}
+        print_json({**document, "dry_run": dry_run})
+        return
+    console = console_for(False)
+    verb = "would be removed" if dry_run else "removed"
+    console.print(f"{len(done.removed)} {verb} from {done.target}", markup=False)
+    for one in done.kept:
+        console.print(f"edited by hand{', stays' if not force else ''}: {one}", style="yellow", markup=False)

@@ -6,10 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from mcp_server.cli import skills_import, skills_package
+from mcp_server.cli import skill_install, skills_import, skills_package
 from mcp_server.cli.context import CommandError
 from mcp_server.cli.optimizing import JsonOption, console_for, plain_table, print_json, print_table, refuses_clearly
-from mcp_server.cli.skill_install import install_skills
 from mcp_server.cli.skills_common import Bank, DryRun, Skill, Target, bank_of, print_problems, problem_rows
 from mcp_server.cli.skills_policy import policy_command
 from mcp_server.cli.skills_versions import (
@@ -42,7 +41,7 @@ def register(app: typer.Typer) -> None:
     group.command("rollback")(refuses_clearly(rollback_command))
     group.command("squash")(refuses_clearly(squash_command))
     group.command("pin")(refuses_clearly(pin_command))
-    group.command("install")(refuses_clearly(install_command))
+    skill_install.register(group)
     skills_import.register(group)
     skills_package.register(group)
     app.add_typer(group, name="skills")
@@ -227,23 +226,3 @@ def validate_command(
         print_problems(console, warnings, "yellow")
     if problems or (strict and warnings):
         raise typer.Exit(1)
-
-
-def install_command(
-    context: typer.Context,
-    target: Target = "all",
-    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Skills folder of the client.")] = Path(
-        ".claude/skills"
-    ),
-    force: Annotated[bool, typer.Option("--force", help="Overwrite files that were edited by hand.")] = False,
-    as_json: Annotated[bool, JsonOption] = False,
-) -> None:
-    """Copy the compiled skills to where a client looks for them; a file edited by hand is not overwritten."""
-    bank = bank_of(context, None)
-    names = bank.compile(target, dry_run=True).skills
-    done = install_skills({name: bank.compiled_folder(name) for name in names}, to, force=force)
-    if as_json:
-        print_json({"to": str(to.absolute()), "written": list(done.written), "unchanged": list(done.unchanged)})
-        return
-    console = console_for(False)
-    console.print(f"{len(done.written)} installed, {len(done.unchanged)} unchanged, in {to.absolute()}", markup=False)
