@@ -1,7 +1,7 @@
 """Segments and findings of recorded sessions, as the tools ask for them."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,7 +71,7 @@ def analyse_layer(
     """
     from optimizer.analyze.claims import claims_from
     from optimizer.analyze.report import Report
-    from optimizer.analyze.sessions import analyse_views, merged
+    from optimizer.analyze.sessions import analyse_views, merged, with_levers
 
     _check_reader(layer)
     given = claims_from(claims)
@@ -82,7 +82,9 @@ def analyse_layer(
     found_in = "other" if layer == ANY else layer
     earlier = home.reports.claims_of(scope.report_id)
     analysis = analyse_views(_views(home, scope, found_in, layer), merged(earlier, given), found_in)
-    findings = [*_run_findings(home, runs), *analysis.findings] if layer in ("rllm", ANY) else analysis.findings
+    findings = analysis.findings
+    if layer in ("rllm", ANY):
+        findings = [*_run_findings(home, runs), *with_levers(findings, home.lever_table(), _provenance_of(home))]
     report = Report(
         report_id=scope.report_id,
         layer=found_in,
@@ -171,6 +173,20 @@ def _segments_of_layer(home: "Home", session: str | None, layer: str) -> "tuple[
         f"analyze_run at a run without any session; load_skill {'traj-loop' if layer == 'traj' else 'rllm-train'} "
         "opens one for the work to come"
     )
+
+
+def _provenance_of(home: "Home") -> "Callable[[str], dict[str, dict[str, Any]] | None]":
+    """Asks the runs of the workspace where their values came from."""
+    from trainer.runs.errors import RunError, WorkspaceError
+    from trainer.runs.registry import find_run
+
+    def provenance(run_id: str) -> dict[str, dict[str, Any]] | None:
+        try:
+            return find_run(home.workspace, run_id).document.provenance
+        except (RunError, WorkspaceError):
+            return None
+
+    return provenance
 
 
 def _run_findings(home: "Home", runs: list[str]) -> "list[Finding]":

@@ -12,6 +12,9 @@ from skill_bank.policy import ResolvedPolicy
 LEVER_SKILL = "rllm-config"
 """The skill whose policy the table's levers are keys of."""
 
+ROW_OF = {"zero_reward_at_cap": "truncation"}
+"""Kinds of finding that ask for the lever of another row: what goes together is worth a trial, and proves nothing."""
+
 _CONFIDENCE = {"high": 1.0, "medium": 0.7, "low": 0.4}
 """Weight of the table's own confidence when findings are ranked: a guess must not go before a sure thing."""
 
@@ -29,7 +32,7 @@ class LeverTable:
 
     def lever_for(self, kind: str) -> Lever | None:
         """The lever for a kind of finding, or None."""
-        row = self.decisions.get(kind)
+        row = self.decisions.get(kind, self.decisions.get(ROW_OF.get(kind, "")))
         if row is None:
             return None
         direction = Direction(row["direction"])

@@ -1,15 +1,21 @@
 """Analysis of sessions: what detectors find in the part of each that a reader may see, and the verdicts on claims."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from optimizer.analyze.claims import Checked, Claim, Verified, check_claim, finding_of
 from optimizer.analyze.detectors import detect_all
+from optimizer.analyze.levers import LeverTable
 from optimizer.analyze.readings import Axis
 from optimizer.analyze.report import SeriesLine
+from optimizer.analyze.runs import blocked_by
 from optimizer.analyze.series import Series
 from optimizer.analyze.view import View
 from optimizer.types import Finding
+
+ProvenanceOf = Callable[[str], dict[str, dict[str, Any]] | None]
+"""Run → where each of its values came from; None: not a run of this workspace."""
 
 MAX_SERIES = 60
 """Series that a report lists."""
@@ -38,6 +44,26 @@ def analyse_views(views: Sequence[View], claims: Iterable[Claim], layer: str) ->
     lines = [_line(one) for view in views for one in view.book.series.values() if not one.key.setting]
     lines.sort(key=lambda one: (-one.points, one.session, one.name, one.run or ""))
     return Analysis([*findings, *stated], checked, lines[:MAX_SERIES], len(lines))
+
+
+def with_levers(findings: Iterable[Finding], table: LeverTable, provenance_of: ProvenanceOf) -> list[Finding]:
+    """The findings, those about a run of the workspace with the lever that the decision table names for their kind.
+
+    Where a request or an override fixed the value, the lever is blocked and says so. Any other run's configuration is
+    not known here, so a finding about it names no lever.
+    """
+    found = []
+    for one in findings:
+        runs = {metric.run for metric in one.metrics if metric.run is not None}
+        lever = table.lever_for(one.kind) if one.lever is None and len(runs) == 1 else None
+        run = next(iter(runs), None)
+        provenance = provenance_of(run) if lever is not None and run is not None else None
+        if lever is None or provenance is None:
+            found.append(one)
+            continue
+        blocked = blocked_by(lever, provenance)
+        found.append(one.model_copy(update={"lever": lever, "blocked": blocked, "run_id": run}))
+    return found
 
 
 def merged(old: Iterable[Checked], new: Iterable[Claim]) -> list[Claim]:

@@ -78,8 +78,8 @@ def _zero_at_cap(view: View) -> list[Finding]:
                 f"stands at its largest value {top:g}: a co-occurrence in {len(both)} steps, not a cause"
             )
             metrics = [
-                Metric(name=reward.name, split=reward.key.split, value=0.0, n=len(zero)),
-                Metric(name=length.name, split=length.key.split, value=top, n=len(capped)),
+                Metric(name=reward.name, split=reward.key.split, value=0.0, n=len(zero), run=reward.key.run),
+                Metric(name=length.name, split=length.key.split, value=top, n=len(capped), run=length.key.run),
             ]
             lines = {point.line for pair in both for point in pair} | set(reward.lines)
             key = (reward.name, length.name, reward.key.run)
