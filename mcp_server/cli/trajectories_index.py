@@ -13,15 +13,14 @@ from mcp_server.answers import clip, visible
 from mcp_server.cli.context import CliState, CommandError
 from mcp_server.cli.optimizing import JsonOption, console_for, home_of, plain_table, print_json, print_table
 from mcp_server.cli.runs_prune import size_text
+from mcp_server.recorded import UNTRUSTED, time_text
 from mcp_server.state import LAYER_VARIABLE
-from mcp_server.tools.searching import UNTRUSTED, time_text
 from optimizer.index.feed import Changes
 from optimizer.index.query import MAX_LIMIT, Query, moment
 from optimizer.index.search import Hit, search
 from optimizer.lease import Lease
 from optimizer.retention import PrunedSessions, SessionPlan, SessionRetention, carry_out, plan_sessions
 from optimizer.sizes import PartSize, sizes_of
-from optimizer.watcher import Watcher
 
 SHOWN = 15
 """Rows of sessions; --json has all."""
@@ -231,6 +230,8 @@ def watch_command(
     as_json: Annotated[bool, JsonOption] = False,
 ) -> None:
     """Keep segments and index fresh and say what changes, until Ctrl-C. A server does the same while it runs."""
+    from optimizer.watcher import Watcher
+
     home = home_of(context)
     console = console_for(as_json)
     began = time.monotonic()

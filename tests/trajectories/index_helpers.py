@@ -1,13 +1,32 @@
 """Small stores of made-up events for the tests of index, search, watcher and retention."""
 
+import atexit
 import json
+import shutil
+import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from optimizer.home import Home
 from optimizer.index.build import TrajectoryIndex
 from optimizer.store import TrajectoryStore
 
 T0 = 1_790_000_000.0
+
+
+@cache
+def _template() -> Path:
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    Home.create(folder / "workspace")
+    return folder / "workspace"
+
+
+def fresh_home(root: Path) -> Home:
+    """A new workspace with a seeded bank, copied from one that was made once."""
+    shutil.copytree(_template(), root)
+    return Home.open(root)
 
 
 def hook_line(session: str, tool: str = "Bash", **more: Any) -> bytes:

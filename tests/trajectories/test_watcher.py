@@ -13,7 +13,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from index_helpers import append, contents, hook_line, rebuilt
+from index_helpers import append, contents, fresh_home, hook_line, rebuilt
 
 from optimizer import watcher as watching
 from optimizer.home import Home
@@ -37,7 +37,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
-    return Home.create(tmp_path / "workspace")
+    return fresh_home(tmp_path / "workspace")
 
 
 @asynccontextmanager
