@@ -78,6 +78,8 @@ class Analysed:
     """The report's JSON; its text lies beside it."""
     alerts: "list[Alert]"
     """What was told while it ran."""
+    skipped: dict[str, str]
+    """Detectors that could not judge, with the metric they miss."""
 
 
 def analyse(state: ServerState, run_id: str | None) -> Analysed:
@@ -89,7 +91,7 @@ def analyse(state: ServerState, run_id: str | None) -> Analysed:
     from optimizer.analyze.run_analysis import RunAnalysis
     from optimizer.analyze.runs import analyse_run
     from trainer.runs import supervise
-    from trainer.runs.detectors.feed import alerts_of
+    from trainer.runs.detectors.feed import RunWatch
     from trainer.runs.registry import find_run
     from trainer.runs.review_files import review_of
     from trainer.runs.samples import sample_episodes
@@ -112,4 +114,6 @@ def analyse(state: ServerState, run_id: str | None) -> Analysed:
         review=review_of(directory),
         samples=tuple(sample_episodes(directory)),
     )
-    return Analysed(document, analysis, analysis.write(home.reports, directory), alerts_of(directory))
+    watch = RunWatch(directory)
+    watch.poll()
+    return Analysed(document, analysis, analysis.write(home.reports, directory), watch.alerts, watch.skipped)

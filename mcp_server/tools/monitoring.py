@@ -262,6 +262,8 @@ class AnalysisAnswer(Answer):
     samples: list[SampleView] = Field(default_factory=list)
     alerts: list[AlertView] = Field(default_factory=list)
     """What was told while it ran."""
+    skipped: list[str] = Field(default_factory=list)
+    """Detectors that could not judge, and what they miss."""
     report: str = Field(description="Markdown file.")
 
 
@@ -295,6 +297,7 @@ async def analyze_run(ctx: EvoContext, run_id: RunId = None) -> Annotated[CallTo
         changes=[one.sentence for one in analysis.review.shifts] + [one.sentence for one in analysis.review.revisits],
         samples=[_sample(one) for one in analysis.samples],
         alerts=alert_views(found.alerts),
+        skipped=[clip(f"{name}: {reason}", 160) for name, reason in found.skipped.items()],
         report=str(found.report.with_suffix(".md")),
         next=step,
     )

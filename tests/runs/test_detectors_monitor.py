@@ -130,6 +130,15 @@ def test_a_metric_that_is_missing_skips_its_detector_and_is_never_zero() -> None
     assert "kl" in (monitor.statuses()["kl_runaway"].reason or "")
 
 
+def test_never_judged_is_what_was_skipped_at_every_look() -> None:
+    lines: list[dict[str, Any]] = [{"step": s, "truncated_rate": 0.0} for s in range(1, 9)]
+    monitor = watch([*lines, *({"step": s} for s in range(9, 60))])
+    for name in ("truncation", "kl_runaway"):
+        assert monitor.statuses()[name].standing is Standing.SKIPPED
+    assert "truncation" not in monitor.never_judged()
+    assert "kl" in monitor.never_judged()["kl_runaway"]
+
+
 def test_a_metric_that_stops_coming_is_not_judged_by_its_last_values() -> None:
     lines: list[dict[str, Any]] = [{"step": s, "truncated_rate": 0.9} for s in range(1, 9)]
     lines += [{"step": s} for s in range(9, 60)]

@@ -37,6 +37,7 @@ async def test_a_run_from_request_to_findings(root: Path, era: str) -> None:
         assert [one["name"] for one in found["parts"][:4]] == [f"quarter {number}" for number in range(1, 5)]
         assert [one["steps"] for one in found["parts"][:4]] == [[1, 16], [17, 32], [33, 48], [49, 64]]
         assert [one["name"] for one in found["parts"][4:]] == ["epoch 1", "epoch 2"]
+        assert any(one.startswith("experience_harm: ") for one in found["skipped"])
         assert found["next"] == {
             "say": "Turn the finding into a patch.",
             "tool": "propose_patch",

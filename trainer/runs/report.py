@@ -12,7 +12,7 @@ from typing import Any
 
 from trainer.config import TrainingConfig
 from trainer.runs.curves import text_curve
-from trainer.runs.detectors.feed import alerts_of, strongest
+from trainer.runs.detectors.feed import RunWatch, strongest
 from trainer.runs.detectors.types import Alert
 from trainer.runs.diagnose import DEFAULT_THRESHOLDS, Finding, Thresholds, diagnose_run
 from trainer.runs.errors import RunError
@@ -46,6 +46,8 @@ class RunReport:
     findings: tuple[Finding, ...]
     alerts: tuple[tuple[Alert, int], ...]
     """Each anomaly that was seen while it ran, in its worst form, with how often; the most severe first."""
+    skipped: dict[str, str]
+    """Detectors that could not judge, with the metric they miss."""
     reward: tuple[tuple[int, float], ...]
     """(step, mean training reward)."""
     validation: tuple[tuple[int, float], ...]
@@ -62,11 +64,14 @@ def build_report(directory: RunDirectory, thresholds: Thresholds = DEFAULT_THRES
     """Collects the report of a run in whatever state it is. Raises RunError."""
     document = directory.read_document()
     series = RunSeries(directory.metrics())
+    watch = RunWatch(directory)
+    watch.poll()
     return RunReport(
         document=document,
         config=directory.read_config(),
         findings=tuple(diagnose_run(directory, thresholds)),
-        alerts=tuple(strongest(alerts_of(directory))),
+        alerts=tuple(strongest(watch.alerts)),
+        skipped=watch.skipped,
         reward=tuple(series.points("reward_mean")),
         validation=tuple(validations_of(directory)),
         phase_seconds=phase_seconds(directory.metrics()),
@@ -240,6 +245,7 @@ def run_json(directory: RunDirectory) -> dict[str, Any]:
     ]
     result["review"] = review_json(report.review)
     result["alerts"] = [{**alert.as_dict(), "times": times} for alert, times in report.alerts]
+    result["detectors_skipped"] = report.skipped
     result["files"] = report.files
     json.dumps(result, allow_nan=False)  # strict JSON, or a clear error here instead of in somebody's reader
     return result

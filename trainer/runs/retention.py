@@ -34,7 +34,7 @@ REFERRING = ("patches", "trials", "rounds", "campaigns", "evaluations")
 REFERRING_DEPTH = 2
 """Documents lie at most so deep in them; below are a trial's own arms, which name nothing outside."""
 
-BULK = ("episodes", "checkpoints", "model", "best", "model.tmp", "eval-before.jsonl", "eval-after.jsonl")
+BULK = ("episodes", "checkpoints", "model", "model.tmp", "eval-before.jsonl", "eval-after.jsonl")
 """What makes a run large; what it measured is elsewhere."""
 
 LOCK_TIMEOUT_S = 10.0

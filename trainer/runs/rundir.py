@@ -78,10 +78,6 @@ class RunDirectory:
     def model_folder(self) -> Path:
         return self.path / "model"
 
-    @property
-    def best_folder(self) -> Path:
-        return self.path / "best"
-
     def create(self, document: RunDocument, config: TrainingConfig, fill: Callable[[Path], None] | None = None) -> None:
         """Writes a new run directory, complete or not at all. Raises RunError where it exists, OSError.
 

@@ -129,6 +129,11 @@ class RunWatch:
         return [one for one in self.monitor.alerts if stalled or one.detector != "stall"]
 
     @property
+    def skipped(self) -> dict[str, str]:
+        """Detectors that could judge no step, with what they miss."""
+        return self.monitor.never_judged()
+
+    @property
     def silent_s(self) -> float | None:
         """Seconds since the last heartbeat of a run that counts as stalled; None: it does not."""
         return self._heartbeat.age_s() if self._is_stalled else None

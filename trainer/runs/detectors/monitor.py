@@ -46,6 +46,8 @@ class Monitor:
         self._process = ProcessFacts(active=False)
         self._told: dict[str, tuple[int, Severity]] = {}
         self._status: dict[str, Status] = {one.id: Status(Standing.SKIPPED, "nothing seen yet") for one in detectors}
+        self._judged: set[str] = set()
+        """Detectors that could look at least once."""
         self._warmup = self.policy.warmup_steps(self.plan.planned_steps)
 
     # ---- feeding
@@ -88,6 +90,11 @@ class Monitor:
         """What each detector made of its last look."""
         return dict(self._status)
 
+    def never_judged(self) -> dict[str, str]:
+        """Detectors that were skipped at every look, with what they missed at the last one."""
+        skipped = {name: one for name, one in self._status.items() if one.standing is Standing.SKIPPED}
+        return {name: one.reason or "" for name, one in skipped.items() if name not in self._judged}
+
     def _look(self, occasion: Occasion) -> list[Alert]:
         view = View(self.history, self.policy, self.plan, self._process)
         found = []
@@ -104,6 +111,8 @@ class Monitor:
                 self._status[detector.id] = answer
             else:
                 self._status[detector.id] = Status(Standing.QUIET)
+            if self._status[detector.id].standing in (Standing.QUIET, Standing.ALERT):
+                self._judged.add(detector.id)
         self.alerts += found
         return found
 
