@@ -6,7 +6,7 @@ Search: questions as rollouts ask them (a record's own situation with new values
 pool of lessons drawn by script, each timed with everything that a rollout waits for; the first one, which reads the
 vectors, is reported apart. Writers: processes that add records to one pool at the same time, then a count. Quality: the
 labelled questions of `pool_questions.json`, recall@3 of the hybrid, of BM25 alone, of the vectors alone, and
- of the hybrid with sentence-transformers where that package and `--sentence-model` are there.
+of the hybrid with sentence-transformers where that package and `--sentence-model` are there.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Experience pools as commands and tools use them: opened with the workspace's redaction, guarded by its runs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from optimizer.redact import rules_of
@@ -12,7 +12,7 @@ from trainer.experience.from_run import RunAttempts, attempts_of, distil_run, ev
 from trainer.experience.leaks import LeakError
 from trainer.experience.pool import Added, ExperiencePool, pool_path
 from trainer.experience.problems import ExperienceError
-from trainer.experience.records import COUNTERS, Evidence, ExperienceRecord, Hit, Status
+from trainer.experience.records import Evidence, ExperienceRecord, Hit, Status
 from trainer.runs.errors import RunError
 from trainer.runs.registry import find_run, list_runs
 from trainer.runs.rundir import RunDirectory
@@ -149,7 +149,7 @@ def record_document(record: ExperienceRecord, *, whole: bool = False) -> dict[st
         "family": record.family,
         "when_to_use": record.when_to_use,
         "content": record.content,
-        "counters": {name: getattr(record.counters, name) for name in COUNTERS},
+        "counters": asdict(record.counters),
         "uplift": uplift_document(record),
     }
     if record.status_reason:

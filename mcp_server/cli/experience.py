@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, ParamSpec
@@ -417,7 +418,7 @@ def export_command(
 def stats_command(context: typer.Context, pool: Pool = DEFAULT_POOL, as_json: Json = False) -> None:
     """Counts, uplift of what was tried, and whether the file is whole."""
     from trainer.experience.counters import uplift
-    from trainer.experience.records import COUNTERS, Counters
+    from trainer.experience.records import Counters
 
     state: CliState = context.obj
     with opened(state.existing(), pool) as one:
@@ -432,7 +433,7 @@ def stats_command(context: typer.Context, pool: Pool = DEFAULT_POOL, as_json: Js
         "by_status": dict(Counter(record.status.value for record in records)),
         "by_polarity": dict(Counter(record.polarity.value for record in records)),
         "by_family": dict(Counter(record.family or "–" for record in records)),
-        "counters": {name: getattr(total, name) for name in COUNTERS},
+        "counters": asdict(total),
         "uplift": None if overall is None else {"value": overall.value, "ci95": [overall.low, overall.high],
                                                  "guided": overall.guided, "control": overall.control},
         "tried": len(tried),
