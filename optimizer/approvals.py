@@ -48,6 +48,11 @@ class ApprovalError(PermissionError):
     """An approval that does not hold: says why and how to get one that does."""
 
 
+class StaleApproval(ApprovalError):
+    """The skill under the patch is another one than the person saw: the patch was re-based and waits to be asked about
+    again."""
+
+
 class Approval(BaseModel):
     """`patches/<patch_id>/approval.json`."""
 

@@ -179,6 +179,18 @@ class PatchStore:
         write_text_atomic(folder / "patch.md", text)
         write_text_atomic(folder / "patch.diff", diff)
 
+    def text(self, patch_id: str) -> str:
+        """The patch as it was staged. Raises PatchError where it is missing."""
+        path = self.folder(patch_id) / "patch.md"
+        try:
+            return path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise PatchError(f"{path} cannot be read ({error}): propose the patch again") from error
+
+    def write_diff(self, patch_id: str, diff: str) -> None:
+        """Replaces patch.diff."""
+        write_text_atomic(self.folder(patch_id) / "patch.diff", diff)
+
     def read(self, patch_id: str) -> PatchRecord:
         """One patch. Raises PatchError naming those that exist."""
         path = self.folder(patch_id) / "patch.json"

@@ -5,12 +5,14 @@ whose effect nothing measures, on its text alone; an unproven one only with a re
 """
 
 from dataclasses import dataclass
+from typing import Any
 
-from optimizer.approvals import Approval, Channel
+from optimizer.approvals import Approval, Channel, StaleApproval
 from optimizer.home import Home
 from optimizer.patch_store import PatchError, PatchKind, PatchRecord, Stage
-from optimizer.stage import built
-from skill_bank.types import PatchStatus
+from optimizer.stage import built, diff_of
+from skill_bank.patchfile import parse_patch
+from skill_bank.types import Patch, PatchStatus
 
 BETTER = "better"
 
@@ -71,6 +73,36 @@ def approve(
     return approval
 
 
+def rebase(home: Home, patch_id: str) -> PatchRecord:
+    """Puts a patch on its skill as it compiles now: new digests and a new diff, checked by compiling. An approval of
+    what was before is void; the verdict stays, with the base of its trial in the trial's plan.
+
+    Raises BankError where it no longer compiles, PatchError where nothing of it is left to change, ApprovalError where
+    its own text is not the one that was staged (what was tried is not what would be asked about).
+    """
+    record = home.patches.read(patch_id)
+    staged, _ = parse_patch(home.patches.text(patch_id), f"{patch_id}.md", record.skill)
+    if staged is None or _says(staged) != _says(home.bank.patches(record.skill)[patch_id]):
+        home.ledger.refuse(patch_id, "the patch changed since it was approved")
+    before = built(home.bank, record.skill, record.profile)
+    after = built(home.bank, record.skill, record.profile, patch_id)
+    if before.files == after.files:
+        raise PatchError(
+            f"patch {patch_id} changes nothing any more: {record.skill} says the same without it. Reject it with "
+            f"`mcp-evo reject {patch_id} --reason …`"
+        )
+    home.patches.write_diff(patch_id, diff_of(before, after))
+    stage = Stage.TRIED if record.verdict is not None else Stage.STAGED
+    why = f"re-based on {version_label(home, record.skill)}"
+    return home.patches.move(patch_id, stage, why, base_digest=before.digest, result_digest=after.digest)
+
+
+def _says(patch: Patch) -> tuple[Any, ...]:
+    """All of a patch file that decides what it does, its status apart."""
+    scope = None if patch.scope is None else dict(patch.scope)
+    return patch.text.raw, patch.target_section, patch.action, scope, patch.depends_on, patch.supersedes
+
+
 def reject(home: Home, patch_id: str, channel: Channel, reason: str) -> PatchRecord:
     """Records a person's refusal; the patch is remembered and not proposed again."""
     record = home.patches.read(patch_id)
@@ -107,8 +139,8 @@ def is_active(home: Home, record: PatchRecord) -> bool:
 def promote(home: Home, patch_id: str) -> Promotion:
     """Puts an approved patch in force: list, compile, version, audit. A promotion that was killed is finished.
 
-    Raises ApprovalError (with an entry in the audit log) where the approval does not hold, BankError where the skill
-    does not compile with it.
+    Raises ApprovalError (with an entry in the audit log) where the approval does not hold, its subclass StaleApproval
+    where the skill changed meanwhile, BankError where the skill does not compile with it.
     """
     record = home.patches.read(patch_id)
     approval = home.ledger.read(patch_id)
@@ -117,6 +149,21 @@ def promote(home: Home, patch_id: str) -> Promotion:
     half_way = approval is not None and approval.used_at is not None and approval.completed_at is None
     if not (half_way and is_active(home, record)):
         digests = current_digests(home, record)
+        if approval is not None and approval.decision == "approve" and approval.base_digest != digests.base:
+            moved = rebase(home, patch_id)
+            home.audit.append(
+                "refused",
+                patch_id=patch_id,
+                approval_id=approval.approval_id,
+                reason="the skill changed since it was approved",
+                base_digest=digests.base,
+                result_digest=digests.result,
+            )
+            raise StaleApproval(
+                f"patch {patch_id} is not promoted: the skill changed since it was approved. The patch was put on "
+                f"{record.skill} as it is now ({moved.history[-1]['why']}); its trial keeps the base it was run on. "
+                f"Look at it again: mcp-evo approve {patch_id}"
+            )
         approval = home.ledger.use(patch_id, base_digest=digests.base, result_digest=digests.result)
     # also after a death in between: activating again changes nothing but what the first one had not come to
     home.bank.activate(record.skill, patch_id, profile=record.profile, reason=f"promote {patch_id}")

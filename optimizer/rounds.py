@@ -12,7 +12,7 @@ from typing import Any
 from optimizer.analyze.report import Report
 from optimizer.analyze.runs import actionable, analyse_run
 from optimizer.analyze.trajectories import analyse_events
-from optimizer.approvals import Channel
+from optimizer.approvals import Channel, StaleApproval
 from optimizer.home import Home
 from optimizer.patch_store import PatchError, PatchRecord, Stage
 from optimizer.promote import approve, promote, reject, version_label
@@ -405,7 +405,11 @@ class RoundRunner:
             approve(self.home, record.patch_id, Channel(answer.channel), reason=answer.reason)
             record = self.home.patches.read(record.patch_id)
         if record.stage is Stage.APPROVED:
-            promote(self.home, record.patch_id)
+            try:
+                promote(self.home, record.patch_id)
+            except StaleApproval as stale:  # the skill changed meanwhile: whoever decides is asked again, once more
+                self.watch(Progress("note", current, text=str(stale)))
+                return self.rounds.move(current, RoundState.AWAITING_APPROVAL)
             record = self.home.patches.read(record.patch_id)
         version = version_label(self.home, record.skill)
         current = self._close(current, promoted=record.patch_id, version_after=version)

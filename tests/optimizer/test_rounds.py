@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from conftest import say_later, say_no, say_yes, spoil
 
-from optimizer.approvals import ApprovalError, Channel
+from optimizer.approvals import ApprovalError, Channel, StaleApproval
 from optimizer.evolve import evolve, new_request, resume
 from optimizer.explain import ExplainError, explain
 from optimizer.home import Home
@@ -336,9 +336,47 @@ def test_a_hand_edited_patch_is_not_promoted(home: Home, run: Callable[..., dict
         promote(home, waiting)
     base = home.bank.root / "rllm" / "rllm-config" / "base.md"
     base.write_text(base.read_text().replace("# rllm-config", "# rllm-config, changed"))
-    with pytest.raises(ApprovalError, match="the skill changed"):
+    with pytest.raises(ApprovalError, match="the patch changed"):  # re-based it would be asked about under a false flag
         promote(home, waiting)
     assert home.audit.entries()[-1]["kind"] == "refused"
+
+
+def test_an_approved_patch_whose_base_moved_is_rebased_and_asked_about_again(
+    home: Home, run: Callable[..., dict[str, Any]], launcher: LocalLauncher, runners: Runners
+) -> None:
+    waiting = run(approver=say_later)["awaiting"]
+    approve(home, waiting, Channel.TERMINAL)
+    before = home.patches.read(waiting)
+    base = home.bank.root / "rllm" / "rllm-config" / "base.md"
+    base.write_text(base.read_text().replace("# rllm-config", "# rllm-config, changed"))
+    with pytest.raises(StaleApproval, match=r"the skill changed since it was approved.*mcp-evo approve"):
+        promote(home, waiting)
+    record = home.patches.read(waiting)
+    assert record.stage is Stage.TRIED
+    assert (record.verdict, record.effect) == (before.verdict, before.effect)
+    assert record.base_digest != before.base_digest
+    assert record.base_digest == built(home.bank, "rllm-config", "original").digest
+    # the trial keeps the base it was run on
+    plan = json.loads((home.trials / record.trials[-1] / "plan.json").read_text())
+    assert plan["base_digest"] == before.base_digest
+    assert [one["kind"] for one in home.audit.entries()] == ["approved", "refused"]
+    # asked again, the round goes on
+    result = resume(home, None, say_yes, lambda one: None, launcher=launcher, runners=runners)
+    assert result["rounds"][0]["patch_id"] == waiting
+    assert [one["kind"] for one in home.audit.entries()] == ["approved", "refused", "approved", "promoted"]
+
+
+def test_a_round_whose_approved_patch_went_stale_waits_again(
+    home: Home, run: Callable[..., dict[str, Any]], launcher: LocalLauncher, runners: Runners
+) -> None:
+    waiting = run(approver=say_later)["awaiting"]
+    approve(home, waiting, Channel.TERMINAL)
+    base = home.bank.root / "rllm" / "rllm-config" / "base.md"
+    base.write_text(base.read_text().replace("# rllm-config", "# rllm-config, changed"))
+    seen: list[Progress] = []
+    result = resume(home, None, say_later, seen.append, launcher=launcher, runners=runners)
+    assert result["awaiting"] == waiting
+    assert any("the skill changed" in one.text for one in seen)
 
 
 def test_what_cannot_start_writes_nothing(home: Home, run: Callable[..., dict[str, Any]]) -> None:
