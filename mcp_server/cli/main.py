@@ -50,6 +50,7 @@ COMMANDS: dict[str, Command] = {
     "experience": Command("mcp_server.cli.experience"),
     "audit": Command("mcp_server.cli.audit"),
     "doctor": Command("mcp_server.cli.doctor"),
+    "setup": Command("mcp_server.cli.setup"),
     "serve": Command("mcp_server.cli.serve", starts_fast=True),
 }
 """Command → module, in the order of the help page."""
