@@ -15,6 +15,7 @@ from mcp.server.request_state import RequestStateSecurity
 
 from mcp_server.background import supervise
 from mcp_server.capture import Capture
+from mcp_server.notifying import Updates, watch
 from mcp_server.state import ServerState
 from mcp_server.tooling import ToolSpec, make_tool
 from mcp_server.tools import all_specs
@@ -58,27 +59,32 @@ def build_server(workspace: Path | str, *, session: str | None = None) -> MCPSer
     root = Path(workspace).expanduser().absolute()
     state = ServerState(root) if session is None else ServerState(root, session)
     capture = Capture(state)
-    return MCPServer(
+    updates = Updates()
+    server = MCPServer(
         SERVER_NAME,
         title="mcp-evo",
         description="Train small language agents, learn from the runs, prove every improvement.",
         instructions=INSTRUCTIONS,
         version=_version(),
         tools=[make_tool(spec) for spec in all_specs()],
-        lifespan=_lifespan(state, capture),
+        lifespan=_lifespan(state, capture, updates),
         middleware=[capture],
         request_state_security=RequestStateSecurity.ephemeral(ttl=QUESTION_TTL_S),
+        subscriptions=updates.bus,
         log_level="WARNING",
     )
+    updates.serve(server)
+    return server
 
 
 def _lifespan(
-    state: ServerState, capture: Capture
+    state: ServerState, capture: Capture, updates: Updates
 ) -> Callable[[MCPServer[ServerState]], AbstractAsyncContextManager[ServerState]]:
     @asynccontextmanager
     async def lifespan(server: MCPServer[ServerState]) -> AsyncIterator[ServerState]:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(supervise, state)
+            tasks.start_soon(watch, state, updates)
             try:
                 yield state
             finally:

@@ -13,6 +13,7 @@
 import logging
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
@@ -84,6 +85,7 @@ class Watcher:
         self.started = anyio.Event()
         """Everything that changes from now on is told."""
         self._follower = Follower(self.index)
+        self._stopped = threading.Event()
         self._runs: dict[str, tuple[int, ...]] | None = None
         self._busy_until = 0.0
         self._last_look = 0.0
@@ -102,6 +104,7 @@ class Watcher:
                 self.started.set()
                 await anyio.sleep(FOLLOW_S)
         finally:
+            self._stopped.set()
             self.lease.release()
 
     def _take_lease(self) -> bool:
@@ -209,7 +212,7 @@ class Watcher:
         return changed
 
     def _work(self, sessions: set[str] | None) -> bool:
-        refreshed = self.index.refresh(sessions)
+        refreshed = self.index.refresh(sessions, stop=self._stopped.is_set)
         runs = self._changed_runs()
         tell_runs(self.index, runs)
         self._complaint = None
@@ -236,7 +239,7 @@ class Watcher:
     async def _do(self, work: Callable[[], T]) -> T | None:
         """Work in a thread; what the disk or the index refuses is logged once and answered with None."""
         try:
-            return await anyio.to_thread.run_sync(work)
+            return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)  # what goes on ends by `_stopped`
         except (IndexUnavailable, OSError, sqlite3.Error) as error:
             self._busy_until = time.monotonic() + BUSY_FOR_S  # look again soon
             self._complain(str(error))

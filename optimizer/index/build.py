@@ -104,19 +104,26 @@ class TrajectoryIndex:
         with closing(found):
             yield found
 
-    def refresh(self, sessions: Collection[str] | None = None, *, busy_s: float | None = None) -> Refresh:
+    def refresh(
+        self,
+        sessions: Collection[str] | None = None,
+        *,
+        busy_s: float | None = None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> Refresh:
         """Takes in what is new, in all sessions or in the named ones. Raises IndexUnavailable, BadId.
 
-        What was complete before an error stays; the next refresh goes on there.
+        What was complete before an error stays; the next refresh goes on there. `stop` is asked between two
+        transactions: true ends it as an error would, without one.
         """
         done = Refresh()
         try:
-            self._refresh(done, sessions, busy_s)
+            self._refresh(done, sessions, busy_s, stop)
         except sqlite3.DatabaseError as error:
             if not is_broken(error):
                 raise
             done = Refresh(notices=[self.give_up(error)])
-            self._refresh(done, None, busy_s)
+            self._refresh(done, None, busy_s, stop)
         return done
 
     def give_up(self, error: sqlite3.Error) -> str:
@@ -128,7 +135,9 @@ class TrajectoryIndex:
         logger.warning("%s", notice)
         return notice
 
-    def _refresh(self, done: Refresh, sessions: Collection[str] | None, busy_s: float | None) -> None:
+    def _refresh(
+        self, done: Refresh, sessions: Collection[str] | None, busy_s: float | None, stop: Callable[[], bool]
+    ) -> None:
         with self.connection(done.notices) as connection:
             if busy_s is not None:
                 connection.execute(f"PRAGMA busy_timeout={int(busy_s * 1000)}")
@@ -143,8 +152,10 @@ class TrajectoryIndex:
                 if name not in present:
                     self._forget(connection, name, done)
             for one in sorted(present.values(), key=lambda one: (-one.mtime_ns, one.session)):
+                if stop():
+                    break
                 if not rows.is_current(known.get(one.session), one):
-                    self._take(connection, one.session, done)
+                    self._take(connection, one.session, done, stop)
 
     def _forget(self, connection: sqlite3.Connection, name: str, done: Refresh) -> None:
         with transaction(connection):
@@ -153,7 +164,7 @@ class TrajectoryIndex:
                 rows.tell(connection, "session", name)
                 done.sessions.append(name)
 
-    def _take(self, connection: sqlite3.Connection, name: str, done: Refresh) -> None:
+    def _take(self, connection: sqlite3.Connection, name: str, done: Refresh, stop: Callable[[], bool]) -> None:
         changed = False
         while True:
             with transaction(connection):
@@ -163,7 +174,7 @@ class TrajectoryIndex:
                     break
                 batch = self.store.read(name, None if known is None else known.position, limit_bytes=CHUNK_BYTES)
                 changed |= self._write(connection, file, known, batch, done)
-            if not batch.more:
+            if not batch.more or stop():
                 break
         changed |= self._assign(connection, name)
         if changed:

@@ -1,0 +1,121 @@
+"""Tells clients that a run or a session changed: resources `evo://runs/<run_id>` and `evo://trajectories/<session>`.
+
+Both protocol eras: a client of 2026-07-28 opens `subscriptions/listen`, for which changes go onto the server's bus; a
+client of 2025-11-25 calls `resources/subscribe`, which the SDK leaves to us, and gets them on its connection. A watcher
+(`optimizer.watcher`) says what changed; of several servers of a workspace one does the work and all tell.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.to_thread
+from mcp.server.context import ServerRequestContext
+from mcp.server.mcpserver import MCPServer
+from mcp.server.session import ServerSession
+from mcp.server.subscriptions import InMemorySubscriptionBus
+from mcp.shared.subscriptions import ResourceUpdated
+from mcp_types import EmptyResult, SubscribeRequestParams, UnsubscribeRequestParams
+
+from mcp_server.state import ServerState
+
+if TYPE_CHECKING:
+    from optimizer.index.feed import Changes
+    from optimizer.watcher import Watcher
+
+START_S = 3.0
+"""The watcher begins so long after the server: a client's first questions do not share the processor with it."""
+
+RETRY_S = 5.0
+
+SEND_TIMEOUT_S = 5.0
+"""A client that does not take a notice for so long is not told any more."""
+
+MAX_SUBSCRIPTIONS = 1000
+"""Of all clients of the older era together."""
+
+logger = logging.getLogger(__name__)
+
+
+def run_uri(run_id: str) -> str:
+    """Resource of a run."""
+    return f"evo://runs/{run_id}"
+
+
+def session_uri(session: str) -> str:
+    """Resource of a recorded session."""
+    return f"evo://trajectories/{session}"
+
+
+class Updates:
+    """Who wants to know of which resource."""
+
+    def __init__(self) -> None:
+        self.bus = InMemorySubscriptionBus()
+        self._subscribed: dict[str, list[ServerSession]] = {}
+
+    def serve(self, server: MCPServer[Any]) -> None:
+        """Adds `resources/subscribe` and `resources/unsubscribe`, which the high-level server does not offer."""
+        lowlevel = server._lowlevel_server
+        lowlevel.add_request_handler("resources/subscribe", SubscribeRequestParams, self._subscribe)
+        lowlevel.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, self._unsubscribe)
+
+    async def _subscribe(self, ctx: ServerRequestContext[Any, Any], params: SubscribeRequestParams) -> EmptyResult:
+        uri = str(params.uri)
+        self._drop(uri, ctx.session)
+        while sum(len(one) for one in self._subscribed.values()) >= MAX_SUBSCRIPTIONS:
+            oldest = next(iter(self._subscribed))
+            self._drop(oldest, self._subscribed[oldest][0])
+        self._subscribed.setdefault(uri, []).append(ctx.session)
+        return EmptyResult()
+
+    async def _unsubscribe(self, ctx: ServerRequestContext[Any, Any], params: UnsubscribeRequestParams) -> EmptyResult:
+        self._drop(str(params.uri), ctx.session)
+        return EmptyResult()
+
+    def _drop(self, uri: str, session: ServerSession) -> None:
+        """Takes a client out; its requests come with different session objects and the same client parameters."""
+        rest = [
+            one
+            for one in self._subscribed.pop(uri, [])
+            if one is not session and one.client_params is not session.client_params
+        ]
+        if rest:
+            self._subscribed[uri] = rest
+
+    async def tell(self, changes: "Changes") -> None:
+        """Tells everyone who asked."""
+        await self.publish([*map(session_uri, changes.sessions), *map(run_uri, changes.runs)])
+
+    async def publish(self, uris: Sequence[str]) -> None:
+        """Tells everyone who asked about these resources."""
+        for uri in uris:
+            await self.bus.publish(ResourceUpdated(uri=uri))
+            for session in list(self._subscribed.get(uri, [])):
+                try:
+                    with anyio.fail_after(SEND_TIMEOUT_S):
+                        await session.send_resource_updated(uri)
+                except (TimeoutError, OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+                    logger.debug("a client is not told of %s any more: %s", uri, error)
+                    self._drop(uri, session)
+
+
+async def watch(state: ServerState, updates: Updates) -> None:
+    """Watches the workspace as soon as there is one, until it is cancelled."""
+    await anyio.sleep(START_S)
+    while not state.exists:
+        await anyio.sleep(RETRY_S)
+    while True:
+        try:
+            watcher = await anyio.to_thread.run_sync(_watcher, state, updates)
+            await watcher.run()
+        except Exception:  # a server without a watcher answers all the same
+            logger.exception("the watcher ended; it begins again in %g s", RETRY_S)
+            await anyio.sleep(RETRY_S)
+
+
+def _watcher(state: ServerState, updates: Updates) -> "Watcher":
+    from optimizer.watcher import Watcher
+
+    return Watcher(state.home(), updates.tell)
