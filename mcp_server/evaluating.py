@@ -43,7 +43,8 @@ class EvaluationView:
 def start(state: ServerState, wish: EvaluationWish) -> EvaluationView:
     """Starts an evaluation. Raises EvaluationError, ConfigError, RunError."""
     from mcp_server.cli.context import policy_in_force
-    from trainer.evaluation.folder import start_evaluation
+    from skill_bank.files import lock_of
+    from trainer.evaluation.folder import evaluations_of, start_evaluation
     from trainer.evaluation.plan import SPLITS, Wishes, plan_evaluation
 
     refuse_code_of_the_user(wish.env)
@@ -59,8 +60,9 @@ def start(state: ServerState, wish: EvaluationWish) -> EvaluationView:
     workspace = state.workspace()
     policy = policy_in_force(workspace).config
     plan = plan_evaluation(workspace, wish.target or "latest", wishes, policy=policy, folder=state.folder)
-    _refuse_too_many(workspace)
-    folder = start_evaluation(workspace, plan)
+    with lock_of(evaluations_of(workspace)):  # two calls at once must not both find the last place free
+        _refuse_too_many(workspace)
+        folder = start_evaluation(workspace, plan)
     identity = folder.identity()
     if identity is not None:
         state.children.append(identity)  # so that its end is taken note of

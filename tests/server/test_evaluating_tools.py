@@ -4,8 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from server_helpers import Caller, in_memory
+
+from trainer.evaluation.folder import EvaluationFolder, stop_evaluation
 
 pytestmark = pytest.mark.anyio
 
@@ -39,6 +42,20 @@ async def test_an_evaluation_from_start_to_result(root: Path) -> None:
     assert {one["kind"] for one in found["kinds"]} == {"1 operator", "2 operators"}
     assert found["next"]["tool"] == "try_model"
     assert len(json.dumps(found)) < 8 * 1024
+
+
+async def test_of_many_at_once_one_is_started(root: Path) -> None:
+    answers: list[Any] = []
+    async with in_memory(root, "auto") as caller, anyio.create_task_group() as tasks:
+
+        async def ask() -> None:
+            answers.append(await caller.raw("evaluate_model", target="tiny", n=8, wait_s=0))
+
+        for _ in range(8):
+            tasks.start_soon(ask)
+    assert [bool(one.is_error) for one in answers].count(False) == 1
+    (folder,) = [one for one in (root / "evaluations").iterdir() if one.is_dir()]
+    assert stop_evaluation(EvaluationFolder(folder))
 
 
 async def test_one_problem_and_one_prompt(root: Path) -> None:

@@ -1,5 +1,6 @@
 """Evaluation: what is planned, that splits are disjoint, how episodes are counted, and the real process on `tiny`."""
 
+import os
 import shutil
 import time
 from collections.abc import Sequence
@@ -384,3 +385,14 @@ def test_unknown_evaluations_are_named(workspace: Workspace) -> None:
         find_evaluation(workspace, "eval-x")
     with pytest.raises(EvaluationError, match="holds no plan"):
         EvaluationFolder(workspace.root).read_plan()
+
+
+def test_one_that_is_just_being_started_is_not_taken_for_dead(workspace: Workspace) -> None:
+    plan = plan_of(workspace, n=8)
+    folder = EvaluationFolder(workspace.root / "evaluations" / plan.evaluation_id)
+    folder.path.mkdir(parents=True)
+    folder.plan_path.write_text(plan.model_dump_json())
+    assert folder.standing().state == "running"
+    long_ago = time.time() - 60
+    os.utime(folder.plan_path, (long_ago, long_ago))
+    assert folder.standing().state == "failed"

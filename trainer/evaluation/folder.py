@@ -18,6 +18,9 @@ from trainer.runs.processes import ProcessIdentity
 from trainer.runs.types import Failure
 from trainer.runs.workspace import ID_PATTERN, Workspace, check_id
 
+START_GRACE_S = 10.0
+"""What lies between a plan and the note of the process that works on it: much less, where nobody died in between."""
+
 POLL_S = 0.1
 
 
@@ -85,6 +88,14 @@ class EvaluationFolder:
             return None
         return ProcessIdentity.from_note(note)
 
+    @property
+    def _is_being_started(self) -> bool:
+        """Whether its plan is so young that its process may not have been noted yet."""
+        try:
+            return abs(time.time() - self.plan_path.stat().st_mtime) < START_GRACE_S
+        except FileNotFoundError:
+            return False
+
     def log_tail(self, lines: int = 10) -> list[str]:
         """The last lines that the process printed."""
         try:
@@ -107,7 +118,7 @@ class EvaluationFolder:
             progress = Progress.model_validate(read_json(self.progress_path)) if self.progress_path.exists() else None
         except (ValueError, OSError) as error:
             raise EvaluationError(f"{self.path} cannot be read: {' '.join(str(error).split())}") from error
-        if alive:
+        if alive or (identity is None and self._is_being_started):
             return Standing(evaluation_id=self.path.name, state="running", progress=progress)
         code = None if identity is None else processes.exit_status(identity)
         message = "its process is gone without a result. Start it again; worker.log may say more."
