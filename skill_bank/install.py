@@ -124,6 +124,7 @@ def install(plan: Plan, *, force: bool = False) -> None:
     staged: dict[Path, Path] = {}
     made: list[Path] = []
     try:
+        _sweep(target, plan.record)
         for path, data in plan.writes.items():
             place = target / path
             _make_folder(place.parent, made)
@@ -177,6 +178,7 @@ def uninstall(plan: Removed, *, force: bool = False, keep_edited: bool = False) 
     known = _read_record(target)
     kept = () if force else plan.kept
     try:
+        _sweep(target, known.skills)
         for name in plan.removed:
             folders: set[Path] = {target / name}
             for file in known.skills.get(name, {}):
@@ -255,6 +257,14 @@ def _stage(place: Path, data: bytes) -> Path:
         os.unlink(name)
         raise
     return Path(name)
+
+
+def _sweep(target: Path, skills: Mapping[str, Collection[str]]) -> None:
+    """Removes what a killed installation was about to rename into place."""
+    places = [target / name / file for name, files in skills.items() for file in files]
+    for place in [target / MANIFEST, *places]:
+        for left in place.parent.glob(f".{place.name[:40]}.*.tmp") if place.parent.is_dir() else ():
+            left.unlink(missing_ok=True)
 
 
 def _remove_if_empty(folder: Path) -> None:

@@ -85,7 +85,7 @@ class PackageStore:
         with lock_of(self.root / "registry"):
             registry = self.registry()
             mine = sorted((one for one in registry.packages if one.id == manifest.id), key=lambda one: one.version)
-            for one in mine:
+            for one in mine[-1:]:
                 path = self.root / one.archive
                 if one.sha256 == package.sha256 and path.is_file() and path.read_bytes() == data:
                     return one, False
