@@ -234,9 +234,10 @@ def _ask(request: Request) -> None:
 
 def _install(request: Request, plan: Plan, skills: Skills) -> None:
     made = [folder for folder in request.targets.folders() if not folder.exists()]
-    for workspace in {request.bank, request.connection.workspace} - {None}:
-        if workspace is not None:
-            SkillBank.seed(create_workspace(workspace).root / "skills")
+    if request.connection.workspace is not None:
+        create_workspace(request.connection.workspace)
+    if request.bank is not None:
+        SkillBank.seed(create_workspace(request.bank).root / "skills")
     changes = (*plan.bookkeeping, *plan.changes, record_change(plan, made))
     carry_out(changes)
     if skills.to_install is not None:

@@ -88,9 +88,7 @@ def carry_out(changes: Sequence[FileChange]) -> tuple[Path, ...]:
         if change.action is not Action.UNCHANGED:
             check_writable(change.path)
             if read_bytes(change.path) != change.before:
-                raise SetupError(
-                    f"{change.path} was changed by somebody in the meantime: nothing was written, try again"
-                )
+                raise SetupError(f"{change.path} was changed in the meantime: nothing was written, run this again")
     done: list[FileChange] = []
     made: list[Path] = []
     try:

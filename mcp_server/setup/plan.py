@@ -83,16 +83,12 @@ def plan_remove(targets: Targets) -> Plan:
         before, known = read_bytes(path), record.of(path)
         place = backup_of(path)
         kept = read_bytes(place)
-        if known is not None and known.exact and sha256(before) == known.written_sha256:
+        untouched = known is not None and known.exact and sha256(before) == known.written_sha256
+        if known is not None and untouched and (kept is not None or not known.existed):
             changes.append(FileChange(path, before, kept if known.existed else None, targets.mode, restores=True))
         else:
             after = edited(path, before, edit)
-            if (
-                known is not None
-                and not known.existed
-                and after is not None
-                and after.split() in ([b"{}"], [b"{", b"}"])
-            ):
+            if known is not None and not known.existed and after is not None and b"".join(after.split()) == b"{}":
                 after = None  # we made the file, and nothing else came into it
             changes.append(FileChange(path, before, after, targets.mode))
         if known is not None and kept is not None:
