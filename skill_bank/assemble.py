@@ -9,7 +9,7 @@ gives the line `<!-- section:x -->`, which could not be written otherwise.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from skill_bank.executable import holds_command
@@ -22,8 +22,9 @@ from skill_bank.types import Base, Patch, PatchAction, Problem, Section, SkillSo
 ESCAPED_MARKER = re.compile(r"(<!--\s*)\\(?=\\*\s*/?\s*section\s*:)")
 """A section marker that is text: in a verbatim layout its first backslash is taken out."""
 
-Line = tuple[str, Origin | None]
-"""A line of the compiled text, and where it was written; None: a blank line that separates."""
+Line = tuple[str, "tuple[Piece, int] | None"]
+"""A line of the compiled text, and where it was written (piece, line of its file); None: a blank line that separates.
+"""
 
 
 @dataclass
@@ -140,10 +141,9 @@ class Assembly:
     def lines(self, policy: CompiledPolicy | None, problems: list[Problem]) -> list[Line]:
         """The compiled SKILL.md, with placeholders filled from `policy`."""
         base = self._base
-        found: list[Line] = [
-            (line, Origin(self._source.name, "", "base", base.file, number))
-            for number, line in enumerate(("---", *base.front_matter.split("\n"), "---"), start=1)
-        ]
+        head = Piece("base", "", base.file, Text("", (), 1))
+        front = ("---", *base.front_matter.split("\n"), "---")
+        found: list[Line] = [(line, (head, number)) for number, line in enumerate(front, start=1)]
         for slot in self.slots:
             for piece in walk(slot):
                 filled = self._fill(piece, policy, problems)
@@ -167,9 +167,12 @@ class Assembly:
     def _fill(self, piece: Piece, policy: CompiledPolicy | None, problems: list[Problem]) -> list[Line]:
         if not piece.text.prose:
             return []
+        rows = zip(piece.text.prose.split("\n"), piece.text.numbers, strict=True)
+        if "{{" not in piece.text.prose:
+            return [(line, (piece, number)) for line, number in rows]
         found: list[Line] = []
-        for line, number in zip(piece.text.prose.split("\n"), piece.text.numbers, strict=True):
-            origin = Origin(self._source.name, piece.section, piece.patch, piece.file, number)
+        for line, number in rows:
+            origin = (piece, number)
             if "{{" not in line:
                 found.append((line, origin))
                 continue
@@ -191,6 +194,18 @@ class Assembly:
                     )  # fmt: skip
                 found.extend((one, origin) for one in filled.split("\n"))
         return found
+
+
+def origins_of(skill: str, lines: Sequence[Line]) -> tuple[Origin | None, ...]:
+    """Where each line was written."""
+    found: list[Origin | None] = []
+    for _, place in lines:
+        if place is None:
+            found.append(None)
+        else:
+            piece, number = place
+            found.append(Origin(skill, piece.section, piece.patch, piece.file, number))
+    return tuple(found)
 
 
 def walk(slot: Slot) -> Iterator[Piece]:

@@ -107,11 +107,11 @@ class SkillBank(ReadableBank):
         if out is None and profile is None and not extra_patches and not dry_run:
             with self._live.lock:
                 self._live.recover()
-                built, written, records = self._live.compile(target, reason)
-            unchanged = tuple(name for name in built.skills if name not in written)
-            held = {name: one for name, one in self.pins().items() if name not in built.skills}
-            mine = {name: held[name] for name in targets_of(self._live.load(), target) if name in held}
-            return CompileReport(built.skills, tuple(written), unchanged, records, self.root / "compiled", mine)
+                done = self._live.compile(target, reason)
+            skills = done.built.skills
+            unchanged = tuple(name for name in skills if name not in done.written)
+            records, pinned = dict(done.records), dict(done.pinned)
+            return CompileReport(skills, done.written, unchanged, records, self.root / "compiled", pinned)
         overlay, candidates = self._candidates(target, extra_patches)
         bank = self._live.load(overlay)
         skills = compile_skills(

@@ -1,8 +1,9 @@
 """What was read of a bank before: a skill none of whose files changed is not read again.
 
-A skill's *mark* is name, size, inode and times of each of its files. Times come from a clock that ticks every few
-milliseconds, so a file that changed while it was read could keep its mark: one that is younger than `SETTLED_NS` when
-it is read is read again next time. Parsing is by content: a text that was parsed before is not parsed again.
+A skill's *mark* is name, size and time of the last change of each of its files. Times come from a clock that ticks
+every few milliseconds, so a file that changed while it was read could keep its mark: one that is younger than
+`SETTLED_NS` when it is read is read again next time. Parsing is by content: a text that was parsed before is not parsed
+again.
 """
 
 import os
@@ -19,7 +20,7 @@ from skill_bank.types import Problem, SkillSource
 SETTLED_NS = 50_000_000
 """Age of a file's last change beyond which the next change has another time: ten ticks of the coarsest usual clock."""
 
-Mark = tuple[tuple[str, int, int, int, int], ...]
+Mark = tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -30,20 +31,16 @@ class _Known:
     problems: tuple[Problem, ...]
 
 
-def marks_of(folder: str) -> tuple[Mark, int]:
-    """(mark of the files of a folder, time of the latest change in nanoseconds)."""
-    found: list[tuple[str, int, int, int, int]] = []
-    latest = 0
+def marks_of(folder: str) -> Mark:
+    """The mark of the files of a folder: name, size and time of the last change in nanoseconds, in no order of note.
+
+    It is the time of the inode, which a write, a rename and a change of the times all move.
+    """
     try:
         with os.scandir(folder) as entries:
-            for entry in entries:
-                stat = entry.stat()
-                found.append((entry.name, stat.st_size, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns))
-                latest = max(latest, stat.st_ctime_ns, stat.st_mtime_ns)
+            return tuple([(one.name, (stat := one.stat()).st_size, stat.st_ctime_ns) for one in entries])
     except (FileNotFoundError, NotADirectoryError):
-        return (), 0
-    found.sort()
-    return tuple(found), latest
+        return ()
 
 
 class SourceCache:
@@ -69,14 +66,12 @@ class SourceCache:
     def _read(self, reader: Reader, entry: SkillEntry) -> tuple[SkillSource | None, tuple[Problem, ...]]:
         now = time.time_ns()
         folder = f"{self._root}/{entry.group}/{entry.name}"
-        files, latest = marks_of(folder)
-        patches, later = marks_of(f"{folder}/patches")
-        mark = (*files, *patches)
+        mark = marks_of(folder) + marks_of(f"{folder}/patches")
         known = self._skills.get(entry.name)
         if known is None or known.mark != mark or known.entry != entry:
             source, problems = read_one(reader, entry)
             known = _Known(mark, entry, source, problems)
-            if max(latest, later) < now - SETTLED_NS:
+            if max((changed for _, _, changed in mark), default=0) < now - SETTLED_NS:
                 self._skills[entry.name] = known
             else:
                 self._skills.pop(entry.name, None)

@@ -16,6 +16,7 @@ from skill_bank.schema import Schema, SchemaProblem, parse_schema
 from skill_bank.types import Base, Manifest, Patch, Problem, SkillSource
 
 SCHEMA_FILE = "policy_schema.yaml"
+_BLOCK = 1 << 16
 
 
 class Reader:
@@ -31,10 +32,16 @@ class Reader:
         if path in self.overlay:
             return self.overlay[path]
         try:
-            with open(f"{self._prefix}{path}", "rb", buffering=0) as stream:
-                return stream.read()
+            handle = os.open(f"{self._prefix}{path}", os.O_RDONLY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
             return None
+        try:
+            parts = [os.read(handle, _BLOCK)]
+            while len(parts[-1]) == _BLOCK:
+                parts.append(os.read(handle, _BLOCK))
+        finally:
+            os.close(handle)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def patches(self, folder: str) -> list[str]:
         """Paths of the `.md` files in a folder, sorted."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from skill_bank.cache import SourceCache
+from skill_bank.cache import SETTLED_NS, Mark, SourceCache, marks_of
 from skill_bank.compile import BuildCache, LoadedBank, closure, compile_skills
 from skill_bank.files import lock_of, read_json, write_bytes_atomic, write_json_atomic
 from skill_bank.manifest import edit_status, render_manifest
@@ -104,6 +104,8 @@ class LiveBank:
         self.built = BuildCache()
         self._journal = root / "rollback.json"
         self._sources = SourceCache(root)
+        self._compiled = str(root / COMPILED)
+        self._settled: dict[str, _Settled] = {}
 
     def load(self, overlay: Mapping[str, bytes | None] | None = None) -> LoadedBank:
         """The sources as they are on disk, with `overlay` laid over them.
@@ -144,8 +146,8 @@ class LiveBank:
             self._journal.unlink()
             self.rollback(journal["skill"], journal["number"], str(journal["reason"]))
 
-    def compile(self, target: str, reason: str) -> tuple[Built, list[str], dict[str, VersionRecord]]:
-        """Compiles into the live folder; (what was built, skills whose folder changed, newest versions).
+    def compile(self, target: str, reason: str) -> "Compiled":
+        """Compiles into the live folder.
 
         Pinned skills stay as they are; a target that is one of them raises BankError.
         """
@@ -155,9 +157,28 @@ class LiveBank:
         if target in pins:
             self.pins.check([target])
         built = build_all(bank, [one for one in targets if one not in pins], self.built)
-        written = replace_folders({self.folder(name): one.files for name, one in built.skills.items()})
-        records = self._record_all(bank, built, reason)
-        return built, [name for name in built.skills if self.folder(name) in written], records
+        held = {name: pins[name] for name in targets if name in pins}
+        records = {name: known.record for name in built.skills if (known := self._as_known(name, bank, built))}
+        changed = {name: one for name, one in built.skills.items() if name not in records}
+        written = replace_folders({self.folder(name): one.files for name, one in changed.items()})
+        records |= self._record_all(bank, built, changed, reason)
+        for name in changed:
+            self._remember(name, bank, built, records[name])
+        return Compiled(built, tuple(name for name in built.skills if self.folder(name) in written), records, held)
+
+    def _as_known(self, name: str, bank: LoadedBank, built: Built) -> "_Settled | None":
+        """What was found at the last compile, if sources, output folder and history are still what they were."""
+        known = self._settled.get(name)
+        if known is None or known.source is not bank.sources[name] or known.built is not built.skills[name]:
+            return None
+        same = known.profiles == built.profiles[name] and known.mark == marks_of(f"{self._compiled}/{name}")
+        return known if same and self.versions.latest(name) is known.record else None
+
+    def _remember(self, name: str, bank: LoadedBank, built: Built, record: VersionRecord) -> None:
+        mark = marks_of(f"{self._compiled}/{name}")
+        if max(changed for _, _, changed in mark) < time.time_ns() - SETTLED_NS:
+            one = _Settled(bank.sources[name], built.skills[name], built.profiles[name], mark, record)
+            self._settled[name] = one
 
     def commit(self, skill: str, overlay: Mapping[str, bytes | None]) -> None:
         """Writes new texts of a skill if it, and every skill that depends on it, compiles with them."""
@@ -219,6 +240,7 @@ class LiveBank:
             assert data is not None
             assert sha256(data) == digest
             self.versions.put(data)
+        self.versions.put_all(after.built.skills[skill].files.values())
         return folding, self._change(record, texts, reason, restored=None)
 
     def hashes(self, source: SkillSource) -> dict[str, str]:
@@ -289,12 +311,14 @@ class LiveBank:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 write_bytes_atomic(target, data)
 
-    def _record_all(self, bank: LoadedBank, built: Built, reason: str) -> dict[str, VersionRecord]:
+    def _record_all(
+        self, bank: LoadedBank, built: Built, changed: Mapping[str, BuiltSkill], reason: str
+    ) -> dict[str, VersionRecord]:
         """The newest version of each skill; one that changed gets a new one."""
         records: dict[str, VersionRecord] = {}
         fresh: dict[str, VersionRecord] = {}
         contents: list[bytes] = []
-        for name, one in built.skills.items():
+        for name, one in changed.items():
             source = bank.sources[name]
             latest = self.versions.latest(name)
             hashes = self.hashes(source)
@@ -329,12 +353,37 @@ class LiveBank:
             skill=source.name,
             digest=built.digest,
             sources=self.hashes(source),
-            files={name: self.versions.put(data) for name, data in sorted(built.files.items())},
+            files={name: sha256(data) for name, data in sorted(built.files.items())},
             profiles=dict(sorted(profiles.items())),
             patches=built.patches,
             created_at=time.time(),
             reason=reason,
         )
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What a compile into the live folder did."""
+
+    built: Built
+    written: tuple[str, ...]
+    """Skills whose folder changed."""
+    records: Mapping[str, VersionRecord]
+    """Skill → its newest version."""
+    pinned: Mapping[str, int]
+    """Skills asked for that are held at a version."""
+
+
+@dataclass(frozen=True)
+class _Settled:
+    """A skill that was compiled, written and recorded."""
+
+    source: SkillSource
+    built: BuiltSkill
+    profiles: Mapping[str, str]
+    mark: Mark
+    """Of the compiled folder."""
+    record: VersionRecord
 
 
 @dataclass(frozen=True)

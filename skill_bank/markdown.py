@@ -16,6 +16,7 @@ from skill_bank.executable import holds_command
 from skill_bank.index import unknown_fields
 from skill_bank.policy import Assignment
 from skill_bank.types import Base, PolicyBlock, Problem, Section, Text
+from skill_bank.yamlsimple import parse_simple
 from skill_bank.yamltree import Node, YamlProblem, parse_yaml
 
 _OPEN = re.compile(r"<!-- section:([a-z0-9-]+) -->\s*\Z")
@@ -53,7 +54,7 @@ def front_matter(text: str, file: str, problems: list[Problem]) -> FrontMatter |
         return None
     raw = "\n".join(lines[1:end])
     try:
-        node = parse_yaml(raw, 2)
+        node = parse_simple(raw, 2) or parse_yaml(raw, 2)
     except YamlProblem as problem:
         problems.append(
             Problem(
@@ -71,6 +72,8 @@ def read_text(
     lines: list[str], first: int, problems: list[Problem], *, skill: str, section: str | None, patch: str, file: str
 ) -> Text:
     """Prose and policy blocks of consecutive lines; `section` None: outside of every section."""
+    if not any("```" in line or "~~~" in line for line in lines):
+        return _without_blocks(lines, first)
     prose: list[tuple[str, int]] = []
     blocks: list[PolicyBlock] = []
     fence: str | None = None
@@ -133,6 +136,18 @@ def read_text(
         edges,
         "".join(f"{line}\n" for line in lines),
     )
+
+
+def _without_blocks(lines: list[str], first: int) -> Text:
+    """`read_text` of lines that hold no code fence."""
+    start, end = 0, len(lines)
+    while start < end and not lines[start].strip():
+        start += 1
+    while end > start and not lines[end - 1].strip():
+        end -= 1
+    raw = "\n".join(lines) + "\n" if lines else ""
+    edges = tuple(lines[:start]), tuple(lines[end:])
+    return Text("\n".join(lines[start:end]), (), first, tuple(range(first + start, first + end)), edges, raw)
 
 
 @dataclass(frozen=True)

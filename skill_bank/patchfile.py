@@ -31,6 +31,9 @@ PATCH_FIELDS = (
 )
 
 
+_VALUES = {kind: frozenset(one.value for one in kind) for kind in (PatchAction, PatchStatus)}
+
+
 @lru_cache(maxsize=65536)
 def parse_patch(text: str, file: str, skill: str) -> tuple[Patch | None, tuple[Problem, ...]]:
     """One patch file and what is wrong with it."""
@@ -58,7 +61,7 @@ def parse_patch(text: str, file: str, skill: str) -> tuple[Patch | None, tuple[P
 
     def choice(name: str, allowed: type[PatchAction] | type[PatchStatus]) -> str:
         given = text_of(name, required=True)
-        if given and given not in list(allowed):
+        if given and given not in _VALUES[allowed]:
             problems.append(
                 Problem(file, fields[name].line, f"`{name}` is '{given}'", f"Allowed are {', '.join(allowed)}")
             )
@@ -87,7 +90,8 @@ def parse_patch(text: str, file: str, skill: str) -> tuple[Patch | None, tuple[P
                 Problem(file, fields["new_section"].line, f"'{new_section}' is not a section name", "Use a-z, 0-9, -")
             )
     lines = head.body.split("\n")
-    for number, line in enumerate(lines, start=head.body_line):
+    suspicious = lines if "<!--" in head.body or "!" in head.body else ()
+    for number, line in enumerate(suspicious, start=head.body_line):
         if "<!--" in line and MARKER.search(line) is not None:
             problems.append(
                 Problem(file, number, "a section marker inside the body of a patch",

@@ -32,6 +32,7 @@ _CLAUSE = re.compile(
     re.IGNORECASE,
 )
 _SENTENCE = re.compile(r"(?<=[.;!?])\s+|[。；！？]")
+_DIGIT = re.compile(r"[0-9]")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _ALIASES = {"lr": "learning_rate"}
 _LEAVES = ("default", "min", "max", "value")
@@ -60,7 +61,7 @@ def statements(texts: Iterable[tuple[str, Text]], words: Iterable[str] = ()) -> 
 
 
 def _statements(file: str, text: Text, pattern: re.Pattern[str]) -> Iterator[Statement]:
-    if not text.prose or not any(mark.isdigit() for mark in text.prose):
+    if _DIGIT.search(text.prose) is None:
         return
     fence: str | None = None
     heading: frozenset[str] = frozenset()
@@ -72,6 +73,8 @@ def _statements(file: str, text: Text, pattern: re.Pattern[str]) -> Iterator[Sta
             continue
         if line.startswith("#"):
             heading = _condition(line)
+            continue
+        if _DIGIT.search(line) is None:
             continue
         if line.startswith("|") and len(re.findall(_NUMBER, line)) != 1:
             continue

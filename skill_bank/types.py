@@ -1,6 +1,6 @@
 """Values of the skill bank: what is on disk (sections, patches, manifests), what is wrong with it, what was built."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -224,12 +224,17 @@ class BuiltSkill:
     """Patches applied, in order."""
     digest: str
     """SHA-256 over the names and contents of `files`, in hex."""
-    origins: tuple[Origin | None, ...]
-    """Where each line of SKILL.md was written; None: a blank line that separates."""
+    trace: "Callable[[], tuple[Origin | None, ...]]"
+    """Makes `origins`."""
     warnings: tuple[Problem, ...] = ()
     """What does not forbid the skill, by the settings of its bank, and ought to be mended."""
     tokens: int = 0
     """Estimated size of SKILL.md for a model (`skill_bank.measure`)."""
+
+    @property
+    def origins(self) -> tuple[Origin | None, ...]:
+        """Where each line of SKILL.md was written; None: a blank line that separates. Made when it is asked for."""
+        return self.trace()
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,20 @@ def _scalar(tag: str, text: str) -> str | int | float | bool | None:
     return text
 
 
+_TELLING = frozenset("~nNtTfF-+.0123456789")
+"""First characters of everything that may be no text."""
+
+
+def scalar_of(text: str) -> str | int | float | bool | None:
+    """What a plain scalar means: null, a boolean, a number, or text."""
+    if text and text[0] not in _TELLING:
+        return text
+    for tag, pattern in (("null", _NULL), ("bool", _BOOL), ("int", _INT), ("float", _FLOAT)):
+        if pattern.match(text) is not None:
+            return _scalar(_TAG + tag, text)
+    return text
+
+
 _ALLOWED_TAGS = frozenset(_TAG + name for name in ("null", "bool", "int", "float", "str", "seq", "map"))
 
 
