@@ -17,6 +17,9 @@ from trainer.config import ConfigError, TrainingConfig
 VARIABLES: dict[str, tuple[str, ...]] = {"tensorboard": (), "wandb": ("WANDB_*",), "trackio": ("TRACKIO_*",)}
 """Tracker → environment variables (a name ending in * is a prefix) of its own."""
 
+WANDB_HOSTS = ("api.wandb.ai", "api.forge.coreweave.com")
+"""Hosts that `wandb login` writes a key for: the name of old and the one since wandb 0.31."""
+
 PROJECT = "mcp-evo"
 """Project under which runs appear where the user names none."""
 
@@ -59,9 +62,10 @@ def wandb_mode(environment: Mapping[str, str]) -> str:
         return environment["WANDB_MODE"]
     if environment.get("WANDB_API_KEY"):
         return "online"
-    host = urlsplit(environment.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname or ""
+    own = urlsplit(environment.get("WANDB_BASE_URL", "")).hostname
     file = environment.get("NETRC") or str(Path(environment.get("HOME", "~")).expanduser() / ".netrc")
     try:
-        return "online" if netrc.netrc(file).authenticators(host) else "offline"
+        logins = netrc.netrc(file)
+        return "online" if any(logins.authenticators(host) for host in ((own,) if own else WANDB_HOSTS)) else "offline"
     except (OSError, netrc.NetrcParseError):
         return "offline"

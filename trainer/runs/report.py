@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.config import TrainingConfig
+from trainer.runs import event_file
 from trainer.runs.curves import text_curve
 from trainer.runs.detectors.feed import RunWatch, strongest
 from trainer.runs.detectors.types import Alert
@@ -99,6 +100,7 @@ def _files(directory: RunDirectory) -> dict[str, str]:
         "run": directory.path,
         "model": directory.model_folder,
         "metrics": directory.metrics_path,
+        "curves": directory.path / event_file.FOLDER,
         "episodes": directory.episodes_folder,
         "log": directory.log_path,
     }
