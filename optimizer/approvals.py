@@ -42,6 +42,8 @@ class Channel(StrEnum):
     """A bounded grant that a person gave beforehand (optimizer/standing.py)."""
     UNATTENDED = "unattended"
     """`--yes`: decided beforehand, without seeing the patch."""
+    AGENT = "agent"
+    """A tool was called. It approves nothing: it can only take out of force what a person let in."""
 
 
 class ApprovalError(PermissionError):

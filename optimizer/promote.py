@@ -213,3 +213,20 @@ def roll_back(home: Home, skill: str, number: int, *, channel: Channel, reason: 
         if record.skill == skill and record.stage is Stage.ACTIVE and not is_active(home, record):
             home.patches.move(record.patch_id, Stage.ARCHIVED, f"rolled back to version {number}: {reason}")
     return version
+
+
+def check_only_takes_away(home: Home, skill: str, number: int) -> None:
+    """Raises PatchError unless everything that a version has in force is in force now: a version that would bring back
+    a patch that was taken out is for a person to restore."""
+    record = home.bank.version_record(skill, number)
+    source = home.bank.source(skill)
+    now = {*source.manifest.active, *source.manifest.folded}
+    for profile in source.manifest.profiles.values():
+        now.update(profile.active, profile.folded)
+    then = {path.rpartition("/")[2].removesuffix(".md") for path in record.sources if "/patches/" in path}
+    back = sorted(then - now)
+    if back:
+        raise PatchError(
+            f"version {number} of {skill} would put {', '.join(back)} in force again, which only a person can: "
+            f"`mcp-evo skills rollback {skill} {number}` in a terminal"
+        )

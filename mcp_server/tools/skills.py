@@ -1,4 +1,4 @@
-"""Tools for the skills that agents work by: open one, see how they stand, compile them."""
+"""Tools for the skills that agents work by: open one, see how they stand, compile them, go back."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -75,6 +75,8 @@ class SkillView(Part):
     description: str | None = None
     sections: list[str] = Field(default_factory=list)
     profiles: dict[str, list[str]] = Field(default_factory=dict, description="Profile → patches in force under it.")
+    protected: list[str] = Field(default_factory=list, description="Sections that no patch may touch.")
+    pinned: int | None = Field(None, description="Held at this version.")
 
 
 class SkillsAnswer(Answer):
@@ -111,6 +113,7 @@ def _status(state: ServerState, skill: str | None, group: str | None) -> SkillsA
     if skill is not None:
         source = bank.source(skill)
         views[0].sections = [section.name for section in source.base.sections]
+        views[0].protected = list(bank.index().skills[skill].protected)
         views[0].profiles = {name: list(one.active) for name, one in sorted(source.manifest.profiles.items())}
     stale = next((one.name for one in views if one.stale and not one.problems), None)
     if stale is not None:
@@ -138,6 +141,7 @@ def _skill_view(info: "SkillInfo", *, detailed: bool) -> SkillView:
         active=list(info.active),
         waiting={one: status for one, status in info.patches.items() if status in ("draft", "staged")},
         stale=info.stale,
+        pinned=info.pinned,
         problems=[clip(str(one), 300) for one in info.problems[:MAX_PROBLEMS]],
         description=clip(info.description, 1024) if detailed else None,
     )
@@ -150,6 +154,7 @@ class CompileAnswer(Answer):
     unchanged: list[str]
     versions: dict[str, str] = Field(default_factory=dict, description="Of each that changed.")
     folder: str | None = None
+    warnings: list[str] = Field(default_factory=list)
 
 
 async def compile_skills(
@@ -170,6 +175,7 @@ async def compile_skills(
         unchanged=list(report.unchanged),
         versions={name: one.label for name, one in report.versions.items() if name in written},
         folder=None if report.out is None else str(report.out),
+        warnings=[clip(str(one), 300) for one in report.warnings[:MAX_PROBLEMS]],
         next=await anyio.to_thread.run_sync(train_again, state_of(ctx)),
     )
     if dry_run:
@@ -190,6 +196,37 @@ def train_again(state: ServerState) -> Next:
     return Next(say="Train by them.", tool="load_skill", arguments={"skill": "rllm-train"})
 
 
+class RollbackAnswer(Answer):
+    """What is in force again."""
+
+    skill: str
+    version: str = Field(description="The new one.")
+    restored: int
+
+
+async def rollback_skill(
+    ctx: EvoContext,
+    skill: str,
+    version: Annotated[int, Field(ge=1, description="To go back to; skill_status names the newest.")],
+    reason: Annotated[str, Field(max_length=500)],
+) -> Annotated[CallToolResult, RollbackAnswer]:
+    """Use when a promoted patch did harm: makes the skill what it was in a version, byte for byte, as a new version.
+    It only takes patches out of force; bringing one back is for a person."""
+
+    def run(state: ServerState) -> tuple[str, Next]:
+        from optimizer.approvals import Channel
+        from optimizer.promote import check_only_takes_away, roll_back
+
+        home = state.home()
+        check_only_takes_away(home, skill, version)
+        label = roll_back(home, skill, version, channel=Channel.AGENT, reason=reason)
+        return label, train_again(state)
+
+    label, step = await anyio.to_thread.run_sync(run, state_of(ctx))
+    data = RollbackAnswer(skill=skill, version=label, restored=version, next=step)
+    return answer(f"{skill} is as in version {version} again: now {label}.", data)
+
+
 _SEE_SKILLS = Next(say="See which skills there are and what is wrong.", tool="skill_status")
 
 SPECS = [
@@ -198,4 +235,5 @@ SPECS = [
     ),
     ToolSpec(skill_status, title="Show skills", read_only=True, help_with=_SEE_SKILLS),
     ToolSpec(compile_skills, title="Compile skills", idempotent=True, help_with=_SEE_SKILLS),
+    ToolSpec(rollback_skill, title="Roll a skill back", destructive=True, help_with=_SEE_SKILLS),
 ]

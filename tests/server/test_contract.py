@@ -26,7 +26,7 @@ READ_ONLY = {
     "skill_status",
     "round_status",
 }
-DESTRUCTIVE = {"stop_run"}
+DESTRUCTIVE = {"stop_run", "rollback_skill"}
 IDEMPOTENT = READ_ONLY | {
     "stop_run",
     "analyze_run",
@@ -42,7 +42,12 @@ MAX_LIST_BYTES = 20 * 1024
 MEAN_TOOL_BYTES = 880
 """What a tool may cost on average: a list of 23 tools then stays within the limit."""
 
-TOOLS = READ_ONLY | IDEMPOTENT | OPEN_WORLD | {"propose_patch", "try_patch", "review_patch", "add_experience"}
+TOOLS = (
+    READ_ONLY
+    | IDEMPOTENT
+    | OPEN_WORLD
+    | {"propose_patch", "try_patch", "review_patch", "rollback_skill", "add_experience"}
+)
 
 
 async def test_the_tools_and_their_hints(root: Path, era: str) -> None:

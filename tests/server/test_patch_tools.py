@@ -9,6 +9,7 @@ from filelock import FileLock
 from server_helpers import FAKE_WORKER, REQUEST, Caller, in_memory
 from terminal import command
 
+from optimizer.audit import AuditLog
 from optimizer.home import Home
 from optimizer.patch_store import Stage
 from optimizer.trial.folder import TrialFolder
@@ -237,6 +238,36 @@ async def test_skills_are_shown_compiled_and_checked(root: Path, era: str) -> No
         assert "rllm/rllm-run/base.md:" in broken
         loaded = await caller.raw("load_skill", skill="rllm-run")
         assert "just one run" in loaded.content[0].text  # type: ignore[union-attr]  # the last good version works on
+
+
+async def test_rollback_takes_out_of_force_and_brings_nothing_back(root: Path, era: str) -> None:
+    async with in_memory(root, era) as caller:
+        await caller.ok("skill_status")
+        bank = SkillBank(root / "skills")
+        text = bank.render_patch(
+            "rllm-monitor",
+            id="001-sure",
+            target_section="loop",
+            body="Say how sure you are.",
+            description="sure",
+            source="test",
+            created="2026-01-01",
+        )
+        bank.add_patch(text)
+        bank.activate("rllm-monitor", "001-sure")
+        before = bank.version_files("rllm-monitor", 1)
+        done = await caller.ok("rollback_skill", skill="rllm-monitor", version=1, reason="no better")
+        assert (done["version"], done["restored"]) == ("rllm-monitor@3", 1)
+        assert bank.load_compiled("rllm-monitor").encode() == before["SKILL.md"]
+        refused = await caller.refused("rollback_skill", skill="rllm-monitor", version=2, reason="again")
+        assert "only a person can" in refused
+        assert "001-sure" in refused
+        assert "There are: 1 to 3" in await caller.refused(
+            "rollback_skill", skill="rllm-monitor", version=9, reason="x"
+        )
+        assert bank.patches("rllm-monitor")["001-sure"].status == "archived"
+    entry = AuditLog(root).entries()[-1]
+    assert (entry["kind"], entry["channel"], entry["reason"]) == ("rolled_back", "agent", "no better")
 
 
 async def test_a_terminal_sees_what_the_tools_did(root: Path) -> None:
