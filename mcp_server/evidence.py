@@ -57,7 +57,7 @@ def segment(state: ServerState, session: str | None) -> list[SessionSegments]:
 def analyse_layer(
     state: ServerState,
     session: str | None,
-    layer: str,
+    layer: str | None = None,
     *,
     round_number: int | None = None,
     claims: "Sequence[Mapping[str, Any]]" = (),
@@ -65,14 +65,17 @@ def analyse_layer(
     """Findings about the work of a layer and the runs it launched, with verdicts on claims, written as a report.
 
     One session, by default the newest that worked in the layer; `all`: every session that did; or the session of a
-    round. Layer `any` looks at a session whatever skills were in force. Claims of earlier reports with the same id are
-    kept and judged anew. Raises BadId where no session worked in the layer, LayerError for a layer that the acting one
-    may not read, RoundError for a round that does not exist, ClaimError for a claim that cannot be read.
+    round. Layer `any` looks at a session whatever skills were in force. Without a layer, a session that is named is
+    looked at like that, except by a server that is fixed to a layer, and anything else is rllm's. Claims of earlier
+    reports with the same id are kept and judged anew. Raises BadId where no session worked in the layer, LayerError for
+    a layer that the acting one may not read, RoundError for a round that does not exist, ClaimError for a claim that
+    cannot be read.
     """
     from optimizer.analyze.claims import claims_from
     from optimizer.analyze.report import Report
     from optimizer.analyze.sessions import analyse_views, merged, with_levers
 
+    layer = layer if layer is not None else _default_layer(session)
     _check_reader(layer)
     given = claims_from(claims)
     home = state.home()
@@ -108,6 +111,15 @@ class _Scope:
     segments: "dict[str, list[Segment]]"
     run: str | None = None
     """The round's run: other runs of the session are not its own."""
+
+
+def _default_layer(session: str | None) -> str:
+    from optimizer.layers import BELOW
+
+    below = next((one for acting, one in BELOW.items() if acting == os.environ.get(LAYER_VARIABLE)), None)
+    if below is not None:
+        return below.value
+    return ANY if session not in (None, ALL) else "rllm"
 
 
 def _check_reader(layer: str) -> None:

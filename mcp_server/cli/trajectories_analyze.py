@@ -15,7 +15,7 @@ from mcp_server.state import ServerState
 def analyze_command(
     context: typer.Context,
     session: Annotated[
-        str | None, typer.Argument(help="Session, or the beginning of one; left out: the latest of the layer.")
+        str | None, typer.Argument(help="Session, or the beginning of one; left out: the latest that trained.")
     ] = None,
     layer: Annotated[
         str | None, typer.Option(help="rllm (training), traj (optimising), any (whole session). Alone: all sessions.")
@@ -31,12 +31,11 @@ def analyze_command(
     home_of(context)
     if session is not None and number is not None:
         raise CommandError("name a session or a round, not both")
-    asked = layer or "rllm"
-    if asked not in ("rllm", "traj", "any"):
-        raise CommandError(f"there is no layer {asked!r} to analyse. There are: rllm, traj, any")
+    if layer not in (None, "rllm", "traj", "any"):
+        raise CommandError(f"there is no layer {layer!r} to analyse. There are: rllm, traj, any")
     wanted = ALL if layer is not None and session is None and number is None else session
     found = analyse_layer(
-        ServerState(cli.root), wanted, asked, round_number=number, claims=_claims(claims) if claims is not None else ()
+        ServerState(cli.root), wanted, layer, round_number=number, claims=_claims(claims) if claims is not None else ()
     )
     if as_json:
         print_json({**found.report.model_dump(mode="json"), "path": str(found.path)})

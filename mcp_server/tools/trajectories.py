@@ -152,14 +152,15 @@ async def analyze_trajectories(
     ctx: EvoContext,
     session: Annotated[str | None, Field(description="Id or its beginning; all: every one.")] = None,
     layer: Annotated[
-        Literal["rllm", "traj", "any"], Field(description="rllm: training. traj: optimising. any: whole session.")
-    ] = "rllm",
+        Literal["rllm", "traj", "any"] | None,
+        Field(description="rllm: training. traj: optimising. any: whole session (default where one is named)."),
+    ] = None,
     round: Annotated[int | None, Field(ge=1, description="The session of this round.")] = None,
     claims: Annotated[
         list[dict[str, Any]] | None,
         Field(
             description="Your findings to check: {text, metric, split, run, steps: [first, last], comparator: "
-            "eq|lt|gt|falls_to|rises_to|mean|min|max|count, value, lines}. Metric as printed in the cited lines."
+            "eq|lt|gt|falls_to|rises_to|mean|min|max|count, value, lines, session}. Metric as the cited lines print it."
         ),
     ] = None,
     limit: Annotated[int, Field(ge=1, le=50)] = 10,
@@ -177,7 +178,7 @@ async def analyze_trajectories(
         step = Next(
             say="No finding has a lever: write a patch of a section where the evidence asks for one, or train on.",
             tool="skill_status",
-            arguments={"group": layer} if layer != "any" else {},
+            arguments={} if found.report.layer == "other" else {"group": found.report.layer},
         )
     report = found.report
     data = TrajectoryAnswer(
@@ -197,7 +198,9 @@ async def analyze_trajectories(
     first = f" The surest: {views[0].what}" if views else ""
     held = sum(1 for one in checked if one.verified != "no")
     judged = f" {held} of {len(checked)} claim(s) hold." if checked else ""
-    return answer(f"{len(views)} finding(s) in {report.segments} segments of layer {layer}.{judged}{first}", data)
+    return answer(
+        f"{len(views)} finding(s) in {report.segments} segments of layer {report.layer}.{judged}{first}", data
+    )
 
 
 def _claim_view(one: "Checked") -> ClaimView:

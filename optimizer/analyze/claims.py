@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from optimizer.analyze.comparing import Comparator, Outcome, compare
 from optimizer.analyze.readings import Axis, number_in
@@ -30,6 +30,7 @@ from optimizer.types import EventEvidence, Evidence, Finding, Metric
 MAX_CLAIMS = 50
 MAX_LINES = 200
 _NAMES_SHOWN = 8
+_SIGNS = {"=": "eq", "==": "eq", "<": "lt", ">": "gt"}
 _CALL_COUNTS = {"tool_calls", "failed_calls"}
 """Counts that the events themselves carry."""
 
@@ -66,6 +67,25 @@ class Claim(BaseModel):
     session: str | None = None
     """None: the session that is analysed."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _pairs(cls, given: Any) -> Any:
+        """Lines given as (session, line), the form in which findings cite them, name the session, too."""
+        if not isinstance(given, dict) or not isinstance(given.get("lines"), list | tuple):
+            return given
+        lines = given["lines"]
+        if not lines or not all(isinstance(one, list | tuple) and len(one) == 2 for one in lines):
+            return given
+        sessions = {one[0] for one in lines}
+        if len(sessions) != 1 or given.get("session") not in (None, *sessions):
+            raise ValueError("lines of one session: make a claim for each")
+        return {**given, "session": next(iter(sessions)), "lines": [one[1] for one in lines]}
+
+    @field_validator("comparator", mode="before")
+    @classmethod
+    def _signs(cls, given: Any) -> Any:
+        return _SIGNS.get(given, given) if isinstance(given, str) else given
+
     @field_validator("steps", mode="before")
     @classmethod
     def _steps(cls, given: Any) -> Any:
@@ -73,6 +93,8 @@ class Claim(BaseModel):
             return (given, given)
         if isinstance(given, list | tuple) and len(given) == 1:
             return (given[0], given[0])
+        if isinstance(given, list | tuple) and len(given) > 2 and list(given) == sorted(given):
+            return (given[0], given[-1])
         return given
 
     @field_validator("steps")

@@ -66,7 +66,7 @@ def compare(
     if isinstance(values, str):
         return Outcome(False, values)
     if comparator is Comparator.EQ:
-        return _equal(printed, points, values)
+        return _equal(printed, points, values, steps, known_steps)
     if comparator in (Comparator.LT, Comparator.GT):
         return _bound(comparator, printed, points, values, steps, known_steps)
     if comparator is Comparator.COUNT:
@@ -112,8 +112,17 @@ def _single(points: Sequence[Point]) -> list[Point]:
     return [point for point in points if point.step is None and point.role in (Role.VALUE, Role.FIRST, Role.LAST)]
 
 
-def _equal(printed: str, points: Sequence[Point], values: dict[float, Point]) -> Outcome:
+def _equal(
+    printed: str,
+    points: Sequence[Point],
+    values: dict[float, Point],
+    steps: tuple[float, float] | None,
+    known: int | None,
+) -> Outcome:
     if values:
+        gap = _gap(values, steps, known) if steps is None else None
+        if gap is not None:
+            return Outcome(False, f"say of which step: {gap}")
         differing = [point for point in values.values() if not same_number(point.reading.printed, printed)]
         if differing:
             one = differing[0]
@@ -129,7 +138,9 @@ def _equal(printed: str, points: Sequence[Point], values: dict[float, Point]) ->
     differing = [point for point in plain if point not in equal]
     if not equal or (differing and plain[0].role is Role.VALUE):
         return Outcome(False, f"it is {differing[0].reading.printed} (line {differing[0].line})")
-    return Outcome(True, "shown as a single number", equal[-1].value, 1, used=equal)
+    role = equal[-1].role
+    told = "shown as a single number" if role is Role.VALUE else f"shown as the {role} value of `a -> b`"
+    return Outcome(True, told, equal[-1].value, 1, used=equal)
 
 
 def _bound(
@@ -140,7 +151,7 @@ def _bound(
     steps: tuple[float, float] | None,
     known: int | None,
 ) -> Outcome:
-    if values and len(values) > 1:
+    if values:
         gap = _gap(values, steps, known)
         if gap is not None:
             return Outcome(False, gap)

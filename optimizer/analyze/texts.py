@@ -19,6 +19,7 @@ _RAY = re.compile(r"\A(?:\([\w. ]+ pid=\d+(?:, ip=[\d.]+)?\)\s*)+")
 """What Ray puts before each line of a worker."""
 
 _OUTPUT_KEYS = ("stdout", "output", "content", "text", "stderr", "result", "message", "error", "task", "file")
+_DATA_KEYS = ("data", "structuredContent", "structured_content")
 
 DOCUMENT_SUFFIXES = (".md", ".py", ".rst", ".tex", ".html", ".ipynb", ".js", ".ts")
 """Files that tell or compute something; numbers in them are no measurements."""
@@ -69,6 +70,10 @@ def _response_text(value: Any) -> str:
     if isinstance(value, list):
         return "\n".join(filter(None, (_response_text(one) for one in value)))
     if isinstance(value, dict):
+        data = [key for key in _DATA_KEYS if isinstance(value.get(key), dict | list) and value[key]]
+        if data:  # what a tool of a server answers: a text for people, and the data
+            shown = "\n".join(msgspec.json.encode(value[key]).decode("utf-8") for key in data)
+            return "\n".join(filter(None, (_response_text(value.get("text")), shown)))
         known = [key for key in _OUTPUT_KEYS if key in value]
         if known and not any(isinstance(value[key], int | float) for key in value if "step" in key):
             return "\n".join(filter(None, (_response_text(value[key]) for key in known)))

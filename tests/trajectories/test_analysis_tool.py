@@ -105,7 +105,8 @@ def test_a_layer_reads_only_its_own_segments(root: Path, monkeypatch: pytest.Mon
     assert str(analyse_layer(state, None, "rllm", claims=[outside]).report.claims[0].verified) == "no"
     assert str(analyse_layer(state, None, "traj", claims=[outside]).report.claims[0].verified) == "yes"
     monkeypatch.setenv(LAYER_VARIABLE, "traj")
-    assert analyse_layer(state, None, "rllm").report.layer == "rllm"
+    assert analyse_layer(state, None).report.layer == "rllm"
+    assert analyse_layer(state, "orchestrator-skipped-no").report.tool_calls == 1  # what it may read, and no more
     for layer in ("traj", "any"):
         with pytest.raises(LayerError, match="only of 'rllm'"):
             analyse_layer(state, None, layer)
@@ -140,7 +141,7 @@ def test_a_session_without_our_skills_is_looked_at_as_a_whole(root: Path) -> Non
     state = ServerState(root)
     with pytest.raises(BadId, match="layer any"):
         analyse_layer(state, "plain", "rllm")
-    found = analyse_layer(state, "plain", "any")
+    found = analyse_layer(state, "plain")
     assert found.path.parent.name == "other"
     assert "wasted_waiting" in kinds(found)
 

@@ -40,7 +40,9 @@ HOLDS: list[dict[str, Any]] = [
     {**SCORE, "comparator": "count", "value": 12},
     {**HELD, "comparator": "eq", "value": 0.52, "steps": 12, "split": "held-out"},
     {**HELD, "comparator": "count", "value": 3},
-    {"metric": "acc", "run": "run_42", "comparator": "eq", "value": 0.5474, "lines": [8], "split": "val"},
+    {"metric": "acc", "run": "run_42", "comparator": "eq", "value": 0.5474, "steps": 12, "lines": [8], "split": "val"},
+    {**SCORE, "comparator": "==", "value": 0.36, "steps": 3, "lines": [["claims", 6]]},
+    {**SCORE, "comparator": ">", "value": 0.3, "steps": [1, 2, 3]},
     {"metric": "Grad norm", "comparator": "mean", "value": 71.25, "lines": [11]},
     {"metric": "grad norm", "comparator": "max", "value": 145, "lines": [11]},
     {"metric": "Entropy", "comparator": "eq", "value": 0.1718, "lines": [11]},
@@ -53,7 +55,7 @@ HOLDS: list[dict[str, Any]] = [
 def test_what_the_lines_show_is_verified(session: View, claim: dict[str, Any]) -> None:
     found = checked(session, **claim)
     assert (found.verified, found.untested) == (Verified.YES, None), found.reason
-    assert {one.line for one in found.evidence} <= set(claim["lines"])  # type: ignore[union-attr]
+    assert {one.line for one in found.evidence} <= {one[1] if isinstance(one, list) else one for one in claim["lines"]}
     finding = finding_of(found, "rllm")
     assert finding is not None
     assert finding.what.startswith(found.statement)
@@ -66,6 +68,8 @@ FAILS: list[tuple[dict[str, Any], str]] = [
     ({**SCORE, "comparator": "eq", "value": 0.37, "steps": 3}, "it is 0.3600 at step 3"),
     ({**SCORE, "comparator": "eq", "value": 0.4, "steps": 5}, "it is 0.4000"),  # one digit says too little
     ({**SCORE, "comparator": "eq", "value": 0.36}, "at step 1"),
+    ({"metric": "acc", "run": "run_42", "comparator": "eq", "value": 0.5474, "lines": [8]}, "say of which step"),
+    ({**SCORE, "run": "run_42", "lines": [8], "comparator": "gt", "value": 0.5}, "not in the cited lines"),
     ({**SCORE, "comparator": "eq", "value": 0.36, "steps": 3, "split": "validation"}, "it was measured on train"),
     ({**HELD, "comparator": "eq", "value": 0.52, "steps": 12, "split": "train"}, "it was measured on validation"),
     ({**HELD, "comparator": "eq", "value": 0.52, "steps": 12, "split": "test"}, "not on test"),

@@ -55,6 +55,10 @@ MUST_NOT: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("a44b0afc", claim("critic/score/mean", "mean", 0.0, [102, 115], run=RUN_A)),
         ("a44b0afc", claim("Reward", "mean", 0.1211, [251], run=RUN_B)),
     ],
+    "r1-2 step": [
+        ("a44b0afc", claim("critic/score/mean", "eq", 0, [102], run=RUN_A)),
+        ("a44b0afc", claim("critic/score/mean", "lt", 0.01, [102], run=RUN_A)),
+    ],
     "r1-3": [
         ("bdb99b87", claim("reward", "eq", 0.1964, MADE_UP_REPORT, run=RUN_C)),
         ("bdb99b87", claim("Reward", "eq", 0.2, [15, 16], run=RUN_C)),

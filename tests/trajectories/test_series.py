@@ -335,6 +335,10 @@ def test_who_wrote_a_number() -> None:
     author.take(bash(0, "record --reward 0.1964", "ok"), "ok")
     assert own(bash(1, "cat status.json", '{"reward": 0.1964}'), "0.1964", '{"reward": 0.1964}', author)
     assert not own(bash(2, "tail log", "reward: 0.1965"), "0.1965", "reward: 0.1965", author)
+    beside = Authorship()
+    beside.take(bash(0, "record --reward 0.52\nset --lr 0.25", "ok"), "ok")
+    assert own(bash(1, "cat status.json", "reward: 0.52"), "0.52", "reward: 0.52", beside)
+    assert not beside.own(Reading("reward", "0.25", 0), "reward: 0.25")  # written beside another name
     seen_first = Authorship()
     seen_first.take(bash(0, "tail log", "reward: 0.1964"), "reward: 0.1964")
     seen_first.take(bash(1, "record --reward 0.1964", "ok"), "ok")
