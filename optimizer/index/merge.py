@@ -59,7 +59,7 @@ def times_of(event: Event) -> tuple[float | None, float | None]:
     if event.time is None:
         return None, None
     duration = event.duration_s or 0.0
-    if event.source in ("hook", "import"):
+    if event.source in ("hook", "transcript", "import"):
         return event.time - duration, event.time
     return event.time, event.time + duration
 

