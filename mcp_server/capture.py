@@ -1,9 +1,10 @@
 """The server's own record of its tool calls: every client leaves a trajectory, also one without hooks.
 
 A middleware sees each `tools/call` with its result, refused ones included, and appends one event to the session's raw
-file. The response is kept as its text and its data; a large one as its text, size and hash. A call that stops half way
-to ask the user (protocol of 2026) is recorded once, when it is answered. A record that cannot be written is logged and
-never breaks the call.
+file. Arguments are kept whole (texts beyond 64 KB as head, tail, length and hash), so that the call is known again when
+a hook or a transcript saw it, too; the response as its text and its data, large data as its size and hash. A call that
+stops half way to ask the user (protocol of 2026) is recorded once, when it is answered. A record that cannot be written
+is logged and never breaks the call.
 """
 
 import hashlib
@@ -28,7 +29,12 @@ SESSION_META = "mcp-evo/session"
 MAX_RECORDED_BYTES = 4096
 """Larger data is recorded by size and hash: a trajectory is read by people and by analysis."""
 
-MAX_INPUT_BYTES = 16_384
+CALL_META = ("claudecode/toolUseId", "claude/toolUseId")
+"""Keys of a request's `_meta` under which clients tell their own id of the call. Hooks and transcripts carry it, too:
+the index knows the call again by it."""
+
+MAX_CALL_ID = 128
+"""Characters; a longer one is no id."""
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +80,9 @@ class Capture:
         began: float,
         duration_s: float,
     ) -> None:
+        import msgspec
+
+        from optimizer.clip import clip as clip_event
         from optimizer.events import EventKind, tool_call
         from optimizer.ids import BadId
         from trainer.runs.errors import WorkspaceError
@@ -86,16 +95,19 @@ class Capture:
                 self._opened.add(session)
                 self._mark(session, EventKind.SESSION_START, client_of(ctx))
             self.state.trajectories().append(
-                tool_call(
-                    session,
-                    clip(str(params.get("name")), 128),
-                    bounded(arguments, MAX_INPUT_BYTES),
-                    response,
-                    time=began,
-                    failed=failure is not None,
-                    reason=failure,
-                    duration_s=round(duration_s, 4),
-                    run_id=run_of(arguments, response),
+                msgspec.structs.replace(
+                    tool_call(
+                        session,
+                        clip(str(params.get("name")), 128),
+                        clip_event({"input": arguments})["input"],
+                        response,
+                        time=began,
+                        failed=failure is not None,
+                        reason=failure,
+                        duration_s=round(duration_s, 4),
+                        run_id=run_of(arguments, response),
+                    ),
+                    call_id=call_id_of(params),
                 )
             )
         except (OSError, WorkspaceError, BadId) as error:
@@ -132,6 +144,18 @@ def session_of(params: Mapping[str, Any]) -> str | None:
             message=f"_meta {SESSION_META} must be 1 to 64 of a-z, 0-9, '-' and '_', beginning with a letter or digit",
         )
     return named
+
+
+def call_id_of(params: Mapping[str, Any]) -> str | None:
+    """The client's own id of the call, where it told one."""
+    meta = params.get("_meta")
+    if not isinstance(meta, Mapping):
+        return None
+    for key in CALL_META:
+        named = meta.get(key)
+        if isinstance(named, str) and 0 < len(named) <= MAX_CALL_ID and named.isprintable():
+            return named
+    return None
 
 
 def client_of(ctx: ServerRequestContext[Any, Any]) -> dict[str, Any]:

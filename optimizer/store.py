@@ -19,7 +19,7 @@ import msgspec
 
 from optimizer.events import BadEvent, Event, parse, to_line
 from optimizer.ids import ID_PATTERN, BadId, check_id
-from optimizer.redact import redact, redact_text
+from optimizer.redact import rules_of
 from skill_bank.files import append_line
 
 _WHOLE_BYTES = 128 * 1024
@@ -78,14 +78,15 @@ class TrajectoryStore:
         return self.raw / check_id(session, "session") / "events.jsonl"
 
     def append(self, event: Event) -> None:
-        """Adds an event to its session, redacted."""
+        """Adds an event to its session, redacted by the rules of the workspace."""
         path = self.file(event.session)
+        rules = rules_of(self.root.parent)
         clean = msgspec.structs.replace(
             event,
-            input=redact(event.input),
-            response=redact(event.response),
-            text=None if event.text is None else redact_text(event.text),
-            reason=None if event.reason is None else redact_text(event.reason),
+            input=rules.redact(event.input),
+            response=rules.redact(event.response),
+            text=None if event.text is None else rules.redact_text(event.text),
+            reason=None if event.reason is None else rules.redact_text(event.reason),
         )
         line = to_line(clean)
         for left in reversed(range(_APPEND_TRIES)):

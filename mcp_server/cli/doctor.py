@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,6 +18,11 @@ import typer
 
 from mcp_server.cli.context import CliState, to_stderr, to_stdout
 from mcp_server.cli.train import worker_override
+from mcp_server.setup.state import connection_of
+from mcp_server.setup.targets import claude_code, claude_desktop
+from mcp_server.setup.types import Scope, SetupError
+from optimizer.capture.hooks import ERRORS as HOOK_ERRORS
+from optimizer.redact import RedactionConfigError, checked_rules
 from trainer.models.catalog import BUNDLED_TINY
 from trainer.runs import processes
 from trainer.runs.errors import WorkspaceError
@@ -70,6 +76,7 @@ def doctor(
     checks.append(probe_check)
     checks += resolution_checks(probe)
     checks.append(model_check())
+    checks += [*capture_checks(state), *connection_checks(Path.cwd())]
     devices = [str(name) for name in probe.get("devices", [])]
     checks.append(
         Check(
@@ -139,6 +146,65 @@ def workspace_checks(state: CliState) -> list[Check]:
     if strange:
         checks.append(Check("runs", Mark.WARNING, f"folders that are no runs: {', '.join(sorted(strange)[:5])}"))
     return checks
+
+
+def capture_checks(state: CliState) -> list[Check]:
+    """What went wrong while events were recorded, and rules of redaction that cannot be used."""
+    root = state.root
+    checks = []
+    try:
+        checked_rules(root / "config.yaml")
+    except RedactionConfigError as error:
+        checks.append(Check("redaction", Mark.FAILED, f"{error}; until then only the standard rules hold"))
+    except OSError:  # no configuration, or told by the check of the workspace
+        pass
+    lines = [line for path in hook_error_files(root) for line in _lines(path)]
+    if lines:
+        detail = f"{len(lines)} events were not recorded, the last one: {lines[-1]}; {hook_error_files(root)[-1]}"
+        checks.append(Check("hook errors", Mark.WARNING, detail))
+    return checks
+
+
+def hook_error_files(root: Path) -> list[Path]:
+    """Side files of the hook's errors, older first."""
+    newest = root / "trajectories" / HOOK_ERRORS
+    return [path for path in (newest.with_name(newest.name + ".1"), newest) if path.is_file()]
+
+
+def _lines(path: Path) -> list[str]:
+    """Lines, with the time of each as a date."""
+    found = []
+    for line in path.read_bytes().decode("utf-8", errors="replace").splitlines():
+        seconds, _, text = line.partition(" ")
+        try:
+            found.append(f"{datetime.fromtimestamp(float(seconds)).isoformat(' ', 'seconds')} {text}")
+        except (ValueError, OverflowError, OSError):
+            found.append(line)
+    return found
+
+
+def connection_checks(folder: Path) -> list[Check]:
+    """Which clients are connected, and whether what their configuration runs is still there."""
+    checks = []
+    for name, targets in (
+        ("Claude Code here", claude_code(Scope.PROJECT, folder)),
+        ("Claude Code", claude_code(Scope.USER, folder)),
+        ("Claude Desktop", claude_desktop()),
+    ):
+        try:
+            connected = connection_of(targets)
+        except SetupError as error:
+            checks.append(Check(name, Mark.WARNING, str(error)))
+            continue
+        if not connected.parts:
+            continue
+        gone = [program for program in connected.programs if not Path(program).is_file()]
+        if gone:
+            detail = f"{', '.join(gone)} does not exist any more: run `mcp-evo setup` again"
+            checks.append(Check(name, Mark.FAILED, detail))
+        else:
+            checks.append(Check(name, Mark.OK, ", ".join(connected.parts)))
+    return checks or [Check("clients", Mark.OK, "none is connected: mcp-evo setup claude-code, claude-desktop")]
 
 
 def _more_environment(state: CliState) -> list[str]:

@@ -182,6 +182,11 @@ def our_servers(text: str) -> list[str]:
     return [name for name, entry in _checked_servers(text).items() if is_our_server(entry)]
 
 
+def server_command(text: str, name: str) -> str:
+    """The command of a server."""
+    return str(_checked_servers(text)[name].get("command"))
+
+
 def our_hook_events(text: str) -> dict[str, str]:
     """Event → command of our hook."""
     found: dict[str, str] = {}

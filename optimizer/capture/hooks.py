@@ -97,7 +97,14 @@ def capture(home: str, data: bytes) -> None:
         data = _redacted(home, data)
     body = data[1:].lstrip()
     line = b'{"received_at":%.6f%s%s\n' % (time.time(), b"" if body.startswith(b"}") else b",", body)
-    _append(os.path.join(home, "trajectories", "raw", folder_name(session)), line)
+    folder = os.path.join(home, "trajectories", "raw", folder_name(session))
+    for left in (2, 1, 0):
+        try:
+            _append(folder, line)
+            return
+        except FileNotFoundError:  # the session's folder was pruned between two steps
+            if not left:
+                raise
 
 
 def _has_own_rules(home: str) -> bool:

@@ -11,6 +11,7 @@ from server_helpers import PROTOCOL, REQUEST, events_of, in_memory
 
 from mcp_server.capture import MAX_RECORDED_BYTES, bounded
 from mcp_server.server import build_server
+from optimizer.index.merge import call_hash
 
 pytestmark = pytest.mark.anyio
 
@@ -159,3 +160,21 @@ def test_large_values_are_kept_by_size_and_hash() -> None:
     assert "rows" not in large
     assert large["bytes"] > MAX_RECORDED_BYTES
     assert len(large["sha256"]) == 64
+
+
+async def test_the_client_s_id_of_a_call_is_kept(root: Path, era: str) -> None:
+    async with in_memory(root, era) as caller:
+        await caller.client.call_tool("list_runs", {}, meta={"claudecode/toolUseId": "toolu_7"})
+        await caller.client.call_tool("list_runs", {}, meta={"claudecode/toolUseId": "x" * 1000})
+        await caller.client.call_tool("list_runs", {})
+    assert [one.get("call_id") for one in calls(root)] == ["toolu_7", None, None]
+
+
+async def test_long_arguments_are_known_again(root: Path, era: str) -> None:
+    """A hook keeps the same arguments whole; the index compares them by a hash that clipping does not change."""
+    text = "train " + "x" * 100_000
+    async with in_memory(root, era) as caller:
+        await caller.refused("start_training", request=text)
+    (recorded,) = calls(root)
+    assert len(recorded["input"]["request"]) < 70_000
+    assert call_hash("mcp__evo__start_training", {"request": text}) == call_hash("start_training", recorded["input"])

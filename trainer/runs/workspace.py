@@ -64,10 +64,15 @@ class WorkspaceConfig(BaseModel):
         default=90.0, ge=0, description="Sessions that changed within so many days it leaves alone, too."
     )
     keep_sessions_mb: float = Field(
-        default=0.0, ge=0, description="Beyond so many MB of sessions the oldest go whatever their age; 0: no limit."
+        default=0.0, ge=0, description="Beyond so many MB of sessions the oldest go whatever their age; 0 is no limit."
     )
     keep_free_mb: int = Field(
         default=500, ge=0, description="Free disk space (MB) without which no run starts or goes on."
+    )
+    redaction: dict[str, Any] = Field(
+        default_factory=dict,
+        description="What else is a secret in recorded events, as lists of patterns (regular expressions), fields "
+        "(their names) and keep (regular expressions of what is none).",
     )
 
 
