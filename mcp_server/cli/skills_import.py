@@ -65,6 +65,8 @@ def import_command(
         raise CommandError("--as-is and --migrate exclude each other: the first gives texts, the second a bank.")
     if not source.exists():
         raise CommandError(f"there is no {source}. Name a bank's folder, a skill's folder or a SKILL.md.")
+    if source.name == "bank.yaml" and source.is_file():
+        source = source.parent
     if as_is and (source / "bank.yaml").is_file():
         compile_as_is(source, "all", None, out, dry_run, as_json)
         return

@@ -274,6 +274,7 @@ def install_command(
         "unchanged": list(plan.unchanged),
         "replaced": list(plan.replaced),
         "conflicts": {name: list(lines) for name, lines in plan.conflicts.items()},
+        "executable": list(plan.executable),
         "installed": done,
         "bank": str(target.root),
     }
@@ -286,6 +287,8 @@ def install_command(
         console.print(f"conflict in {name}: the bank has another version", style="red", markup=False)
         for line in lines:
             console.print(f"  {line}", markup=False)
+    for one in plan.executable:
+        console.print(f"executable content: {one}", style="yellow", markup=False)
     what = "installed" if done else "nothing was installed;"
     console.print(
         f"{what} {len(plan.added)} added, {len(plan.replaced)} replaced, {len(plan.unchanged)} unchanged, "

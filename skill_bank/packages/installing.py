@@ -19,6 +19,7 @@ import yaml
 
 from skill_bank.bank import SkillBank
 from skill_bank.compile import closure, digest_of, load_bank
+from skill_bank.executable import holds_command
 from skill_bank.files import lock_of, write_json_atomic
 from skill_bank.format import Reader
 from skill_bank.index import parse_index
@@ -27,6 +28,7 @@ from skill_bank.packages.archive import digests
 from skill_bank.packages.journal import JOURNAL, STAGING, finish_install
 from skill_bank.packages.sources import entry_lines, read_sources
 from skill_bank.packages.types import WITH_SKILLS, Package, PackageError, PackedSkill
+from skill_bank.pins import Pins
 from skill_bank.swap import replace_folder
 
 DIFF_LINES = 200
@@ -45,6 +47,8 @@ class InstallPlan:
     """Skill that differs and may not → the lines of a unified difference."""
     overlay: Mapping[str, bytes]
     """Path inside the bank → new content."""
+    executable: tuple[str, ...] = ()
+    """What of it a client or an agent may run: scripts, commands in the text, tools that need no permission."""
 
 
 def plan_install(bank: SkillBank, package: Package, replace: Collection[str] = ()) -> InstallPlan:
@@ -88,9 +92,26 @@ def plan_install(bank: SkillBank, package: Package, replace: Collection[str] = (
         overlay.update(files)
     if added:
         overlay["bank.yaml"] = _declared(bank.root, index.groups, added, package)
+    Pins(bank.root / "versions").check(replaced)
     if overlay and not conflicts:
         _check(bank, package, overlay, [*(one.name for one in added), *replaced])
-    return InstallPlan(tuple(one.name for one in added), tuple(unchanged), tuple(replaced), conflicts, overlay)
+    names = tuple(one.name for one in added)
+    return InstallPlan(names, tuple(unchanged), tuple(replaced), conflicts, overlay, executable_content(overlay))
+
+
+def executable_content(files: Mapping[str, bytes]) -> tuple[str, ...]:
+    """Where files of skills hold something that runs, for a person to read before installing."""
+    found: list[str] = []
+    for path, data in sorted(files.items()):
+        if not path.endswith((".md", ".yaml", ".json")):
+            found.append(f"{path}: a file that is no text of a skill")
+            continue
+        for number, line in enumerate(data.decode("utf-8", errors="replace").split("\n"), start=1):
+            if holds_command(line):
+                found.append(f"{path}:{number}: a command that runs when the skill loads")
+            elif path.endswith(".md") and line.startswith(("allowed-tools:", "hooks:")):
+                found.append(f"{path}:{number}: {line.strip()[:80]}")
+    return tuple(found)
 
 
 def install_package(bank: SkillBank, package: Package, replace: Collection[str] = ()) -> InstallPlan:

@@ -411,6 +411,26 @@ def test_a_skill_that_differs_is_shown_and_kept(bank: SkillBank, store: PackageS
     assert "002-own" in other.patches("one-skill"), "what the package does not have stays"
 
 
+def test_a_pinned_skill_is_not_replaced_and_what_can_run_is_named(
+    bank: SkillBank, store: PackageStore, tmp_path: Path
+) -> None:
+    (bank.root / "rllm/one-skill/run.sh").write_text("true\n", encoding="utf-8")
+    path = bank.root / "rllm/two-skill/base.md"
+    path.write_text(path.read_text(encoding="utf-8").replace("two-skill 1", "now: !`date`"), encoding="utf-8")
+    build(store, draft_of_bank(bank, "base"), unchanged)
+    package = store.open("stable:base")
+    other = make_bank(tmp_path / "other", "mine", skills=("one-skill",))
+    assert plan_install(other, package, ["all"]).executable == (
+        "rllm/one-skill/run.sh: a file that is no text of a skill",
+        "rllm/two-skill/base.md:7: a command that runs when the skill loads",
+    )
+    other.pin("one-skill", 1)
+    before = tree(other.root)
+    with pytest.raises(BankError, match="pinned"):
+        install_package(other, package, ["one-skill"])
+    assert tree(other.root) == before
+
+
 def test_what_would_not_be_the_same_text_is_refused(bank: SkillBank, store: PackageStore, tmp_path: Path) -> None:
     verbatim = make_bank(tmp_path / "verbatim", "1\n\n")
     text = (verbatim.root / "bank.yaml").read_text(encoding="utf-8")
