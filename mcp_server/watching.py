@@ -84,12 +84,9 @@ class Analysed:
 
 def analyse(state: ServerState, run_id: str | None) -> Analysed:
     """Analyses a run and writes what it found; analysing again replaces that. Raises RunError, BankError, OSError."""
-    from mcp_server.proposing import situation_of
-    from optimizer.analyze.advice import advise
-    from optimizer.analyze.levers import LEVER_SKILL
+    from mcp_server.advising import findings_and_advice
     from optimizer.analyze.report import Report
     from optimizer.analyze.run_analysis import RunAnalysis
-    from optimizer.analyze.runs import analyse_run
     from trainer.runs import supervise
     from trainer.runs.detectors.feed import RunWatch
     from trainer.runs.registry import find_run
@@ -99,18 +96,17 @@ def analyse(state: ServerState, run_id: str | None) -> Analysed:
     home = state.home()
     directory = find_run(home.workspace, run_id).directory
     document = supervise.reconcile(directory)
+    findings, advice = findings_and_advice(home, directory)
     report = Report(
         report_id=f"run-{document.run_id}"[:64],
         layer="rllm",
         sessions=[document.session] if document.session else [],
         runs=[document.run_id],
-        findings=analyse_run(directory, home.lever_table(), home.thresholds()),
+        findings=findings,
     )
-    situation = situation_of(home, document.run_id)
-    test = document.eval.get("after") or document.eval.get("before")
     analysis = RunAnalysis(
         report=report,
-        advice=tuple(advise(report.findings, situation.config, home.policy_of(LEVER_SKILL, situation.context), test)),
+        advice=tuple(advice),
         review=review_of(directory),
         samples=tuple(sample_episodes(directory)),
     )

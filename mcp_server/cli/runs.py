@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from mcp_server.advising import findings_and_advice
 from mcp_server.cli.context import CliState, policy_in_force, to_stderr, to_stdout
 from mcp_server.cli.live import duration, number
 from mcp_server.cli.resume import resume_command
@@ -110,11 +111,18 @@ def show_command(
         print(json.dumps(run_json(found.directory), ensure_ascii=False))
         return
     console = to_stdout()
-    thresholds = DEFAULT_THRESHOLDS
+    thresholds, advice = DEFAULT_THRESHOLDS, []
     if (workspace.root / "skills" / "bank.yaml").exists():
+        from optimizer.home import Home
+
         thresholds = policy_in_force(workspace).thresholds
+        advice = findings_and_advice(Home.open(workspace.root), found.directory)[1]
     for line in report_lines(build_report(found.directory, thresholds), width=console.width):
         console.print(line, markup=False)
+    if advice:
+        console.print("\nWhat to try")
+    for one in advice:
+        console.print(f"  {one.sentence}", markup=False)
 
 
 def stop_command(

@@ -1,6 +1,7 @@
 """`mcp-evo runs compare`, `plot` and `prune` over runs of the worker that learns nothing."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,19 @@ def two_runs(quick_cli: CommandLine) -> CommandLine:
         done = quick_cli.run("train", f"tiny, 32 problems, 4 steps, seed 1, lr {rate}", "--id", name, "--json")
         assert done.returncode == 0, done.stderr
     return quick_cli
+
+
+def test_show_says_what_to_try(quick_cli: CommandLine) -> None:
+    learner = Path(__file__).parents[1] / "support" / "fake_worker.py"
+    quick_cli.environment["MCP_EVO_WORKER"] = json.dumps([sys.executable, "-P", str(learner)])
+    request = "train the tiny calculator agent on 64 mixed problems, seed 1"
+    done = quick_cli.run("train", request, "--profile", "original", "--id", "c", "--json")
+    assert done.returncode == 0, done.stderr
+    shown = quick_cli.run("runs", "show", "c").stdout
+    assert "quarter 4, 49–64" in shown
+    assert "epoch 2, 33–64" in shown
+    assert "What to try\n  Try learning_rate 1e-05 → 0.0003 (or " in shown
+    assert "Measured by a paired trial on test success" in shown.replace("\n", " ")
 
 
 def test_compare(two_runs: CommandLine) -> None:
