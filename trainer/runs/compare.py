@@ -39,7 +39,7 @@ SUCCESS_ABOVE = 0.5
 TASK_FIELDS = ("env", "env_args", "difficulty", "data", "columns", "reward")
 """What makes a task the task it is: success on another one is another metric."""
 
-NOT_COMPARED = frozenset({"schema_version", "folder", "threads", "keep_episodes"})
+NOT_COMPARED = frozenset({"schema_version", "folder", "threads", "keep_episodes", "report_to"})
 """Fields that do not change what a run computes."""
 
 
