@@ -10,7 +10,6 @@
 
 import json
 import re
-from collections.abc import Callable
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -98,13 +97,18 @@ HOOK_KINDS = {
     "SessionEnd": EventKind.SESSION_END,
 }
 
-_NORMALISED_KINDS = {
+_NORMALISED_KINDS: dict[str | None, EventKind] = {
     "tool_call": EventKind.TOOL_CALL,
     "turn_end": EventKind.TURN_END,
     "conversation_end": EventKind.SUBAGENT_END,
 }
 
 _KNOWN = frozenset(EventKind)
+
+# A member of an enum is looked up by a descriptor, which costs more than all else in a line's dispatch.
+_TOOL_CALL = EventKind.TOOL_CALL
+_TOOL_FAILURE = EventKind.TOOL_FAILURE
+_OTHER = EventKind.OTHER
 
 
 class BadEvent(ValueError):
@@ -182,7 +186,9 @@ _decode_glance = msgspec.json.Decoder(_Glance).decode
 _decode_own = msgspec.json.Decoder(Event).decode
 _encode = msgspec.json.Encoder().encode
 
+_REFUSED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _NO_FIELDS = CallResponse()
+_RESPONSE_KEY = b'"tool_response"'
 _EMPTY_RESPONSE = re.compile(rb'"tool_response"\s*:\s*\{\s*\}')
 
 
@@ -195,7 +201,12 @@ def to_line(event: Event) -> bytes:
 
 def parse(line: bytes, number: int) -> Event:
     """The event of a raw line. Raises BadEvent."""
-    return _event(line, number, _decode_line)
+    try:
+        found = _decode_line(line)
+    except _REFUSED:
+        line = _strict(line, number)
+        found = _decode_line(line)
+    return _event(found, line, number)
 
 
 def glance(line: bytes, number: int) -> Event:
@@ -203,20 +214,30 @@ def glance(line: bytes, number: int) -> Event:
 
     Raises BadEvent for the same lines as `parse`.
     """
-    return _event(line, number, _decode_glance)
-
-
-def _event(line: bytes, number: int, decode: Callable[[bytes], _Line]) -> Event:
     try:
         if not line.isascii():
             line.decode("utf-8")  # a decoder that steps over a text does not look at its bytes
-        found = decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        found = _decode_glance(line)
+    except _REFUSED:
         line = _strict(line, number)
-        found = decode(line)
+        found = _decode_glance(line)
     response = found.tool_response
-    if type(response) is CallResponse and response == _NO_FIELDS and _EMPTY_RESPONSE.search(line):
+    if type(response) is CallResponse and response == _NO_FIELDS and _has_empty_response(line):
         found.tool_response = {}
+    return _event(found, line, number)
+
+
+def _has_empty_response(line: bytes) -> bool:
+    """Whether the response is an object without fields: it says nothing, other than one whose fields no rule reads."""
+    at = line.find(_RESPONSE_KEY)
+    while at >= 0:
+        if _EMPTY_RESPONSE.match(line, at):
+            return True
+        at = line.find(_RESPONSE_KEY, at + 1)
+    return False
+
+
+def _event(found: _Line, line: bytes, number: int) -> Event:
     try:
         if found.hook_event_name is not None:
             return _from_hook(found, number)
@@ -224,7 +245,7 @@ def _event(line: bytes, number: int, decode: Callable[[bytes], _Line]) -> Event:
             return _from_own(line, number)
         if found.type is not None:
             return _from_normalised(found, number)
-    except (TypeError, ValueError, msgspec.ValidationError) as error:
+    except ValueError as error:
         raise BadEvent(f"line {number}: not an event ({error})") from error
     raise BadEvent(f"line {number}: an object that is no event (no kind, hook_event_name or type)")
 
@@ -270,12 +291,12 @@ def _from_own(line: bytes, number: int) -> Event:
 
 
 def _from_hook(found: _Line, number: int) -> Event:
-    kind = HOOK_KINDS.get(found.hook_event_name or "", EventKind.OTHER)
+    kind = HOOK_KINDS.get(found.hook_event_name or "", _OTHER)
     tool, response = found.tool_name, found.tool_response
     judgement = UNKNOWN
-    if kind is EventKind.TOOL_CALL:
+    if kind is _TOOL_CALL:
         judgement = judge(tool, found.tool_input, response)
-    elif kind is EventKind.TOOL_FAILURE:
+    elif kind is _TOOL_FAILURE:
         judgement = judge_reported_failure(tool, found.tool_input, found.error)
         response = found.error if response is None else response
     when = found.received_at
@@ -301,11 +322,11 @@ def _from_hook(found: _Line, number: int) -> Event:
 
 
 def _from_normalised(found: _Line, number: int) -> Event:
-    kind = _NORMALISED_KINDS.get(found.type or "", EventKind.OTHER)
-    judgement = UNKNOWN
-    if kind is EventKind.TOOL_CALL:
-        judgement = judge(found.tool_name, found.tool_input, found.tool_response)
-    session, conversation, when = _session(found), found.conversation_id, found.timestamp
+    kind = _NORMALISED_KINDS.get(found.type, _OTHER)
+    judgement = judge(found.tool_name, found.tool_input, found.tool_response) if kind is _TOOL_CALL else UNKNOWN
+    session, conversation, when = found.session_id, found.conversation_id, found.timestamp
+    if not session:
+        raise ValueError("session_id is no text")
     event = Event(
         kind=kind,
         session=session,

@@ -22,7 +22,7 @@ import msgspec
 from optimizer.call_fields import CallInput, CallResponse, input_fields, response_fields, text
 from optimizer.events import MAIN, BadEvent, Event, EventKind, glance
 from optimizer.intents import FILE_KEYS
-from optimizer.masked import candidate
+from optimizer.masked import candidate, printed
 from optimizer.outcome import Evidence
 
 _AGENTS = ("Agent", "Task")
@@ -256,7 +256,7 @@ def _complaint(event: Event, call: CallInput) -> str | None:
     response = response_fields(event.response)
     if response is None:
         return event.reason
-    return candidate(text(call.command) or "", text(response.stdout) or "", text(response.stderr) or "")
+    return candidate(text(call.command) or "", printed(text(response.stdout) or "", text(response.stderr) or ""))
 
 
 def _subagent(cover: _Cover) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from optimizer.index.build import TrajectoryIndex
 from optimizer.index.spans import spans_of
 from optimizer.patch_store import PatchStore
 from optimizer.segment.store import SegmentStore
+from optimizer.skill_tree import SkillTree
 from optimizer.standing import StandingApprovals
 from optimizer.store import TrajectoryStore
 from skill_bank.bank import SkillBank
@@ -75,7 +76,7 @@ class Home:
 
     @property
     def segments(self) -> SegmentStore:
-        return SegmentStore(self.trajectories, self.group_of, self.children_of)
+        return SegmentStore.of_bank(self.trajectories, SkillTree(self.bank))
 
     @property
     def index(self) -> TrajectoryIndex:
@@ -88,13 +89,6 @@ class Home:
             return self.bank.group_of(skill)
         except BankError:
             return None
-
-    def children_of(self, skill: str) -> tuple[str, ...]:
-        """The skills that a skill orchestrates, as the bank declares it; none for one that is not in the bank."""
-        try:
-            return self.bank.children(skill)
-        except BankError:
-            return ()
 
     def policy_of(self, skill: str, context: dict[str, Any] | None = None) -> ResolvedPolicy:
         """The live policy of a skill in a context."""

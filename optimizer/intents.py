@@ -54,6 +54,14 @@ _SHOWN = 80
 
 Shown = tuple[IntentKind, str]
 
+# Bound once: a member of an enum is looked up by a descriptor each time.
+_TEST = IntentKind.TEST
+_EDIT = IntentKind.EDIT
+_CONFIG = IntentKind.CONFIG
+_LAUNCH = IntentKind.LAUNCH
+_MONITOR = IntentKind.MONITOR
+_LOG = IntentKind.LOG
+
 
 def intents_of_tool(tool: str, call: CallInput) -> list[Shown]:
     """Intents of a call that is no shell command."""
@@ -63,76 +71,75 @@ def intents_of_tool(tool: str, call: CallInput) -> list[Shown]:
         if path is None:
             return []
         if tool in WRITERS:
-            kind = IntentKind.CONFIG if _CONFIG_FILE.search(path) else IntentKind.EDIT
+            kind = _CONFIG if _CONFIG_FILE.search(path) else _EDIT
             return [(kind, f"{tool} {_short(path)}")]
-        return [(IntentKind.LOG, f"Read {_short(path)}")] if _is_log(path) else []
+        return [(_LOG, f"Read {_short(path)}")] if _is_log(path) else []
     if tool in _MONITORS:
-        return [(IntentKind.MONITOR, tool)]
+        return [(_MONITOR, tool)]
     name = tool.rsplit("__", 1)[-1]
     if name in _LAUNCHERS:
-        return [(IntentKind.LAUNCH, name)]
-    return [(IntentKind.MONITOR, name)] if name in _MONITORS else []
+        return [(_LAUNCH, name)]
+    return [(_MONITOR, name)] if name in _MONITORS else []
 
 
-def intents_of_shell(commands: list[list[str]], background: bool) -> list[Shown]:
+def intents_of_shell(commands: list[tuple[str, list[str]]], background: bool) -> list[Shown]:
     """Intents of a shell command by its simple commands; each kind once, with the command that shows it."""
     found: list[Shown] = []
-    kinds: set[IntentKind] = set()
     waits = False
-    for words in commands:
-        program = words[0]
-        if "/" in program:
-            program = program.rsplit("/", 1)[-1]
+    for program, words in commands:
         rule = _RULES.get(program)
-        if rule is None:
-            if program == "sleep":
-                waits = True
-                continue
-            if program.startswith("python"):
-                kind = _of_python(words)
-            elif program.endswith(".sh") and _TRAINS.search(words[0]):
-                kind = IntentKind.LAUNCH
-            else:
-                continue
-        else:
+        if rule is not None:
             kind = rule(words)
-        if kind is IntentKind.LOG and waits:
-            kind = IntentKind.MONITOR
-        if kind is not None and kind not in kinds:
-            kinds.add(kind)
+        elif program[:6] == "python":
+            kind = _of_python(words)
+        elif program == "sleep":
+            waits = True
+            continue
+        elif program[-3:] == ".sh" and _TRAINS.search(program):
+            kind = _LAUNCH
+        else:
+            continue
+        if kind is None:
+            continue
+        if waits and kind is _LOG:
+            kind = _MONITOR
+        if not any(kind is one for one, _ in found):
             found.append((kind, _short(" ".join(words))))
-    if background and commands and not kinds & {IntentKind.LAUNCH, IntentKind.MONITOR}:
-        found.append((IntentKind.LAUNCH, _short(" ".join(commands[-1]))))
+    if background and commands and not any(one is _LAUNCH or one is _MONITOR for one, _ in found):
+        found.append((_LAUNCH, _short(" ".join(commands[-1][1]))))
     return found
 
 
 def _of_reader(words: list[str]) -> IntentKind | None:
+    joined = " ".join(words).lower()
+    if "log" not in joined and ".out" not in joined and ".err" not in joined:
+        return None
     if not any(_is_log(word) for word in words[1:]):
         return None
     follows = words[0].endswith("tail") and ("-f" in words or "-F" in words)
-    return IntentKind.MONITOR if follows else IntentKind.LOG
+    return _MONITOR if follows else _LOG
 
 
 def _of_test_verb(words: list[str]) -> IntentKind | None:
-    return IntentKind.TEST if len(words) > 1 and words[1] == "test" else None
+    return _TEST if len(words) > 1 and words[1] == "test" else None
 
 
 def _of_phrase(words: list[str]) -> IntentKind | None:
     program, second = words[0].rsplit("/", 1)[-1], words[1] if len(words) > 1 else ""
     if (program, second) in _LAUNCH_PHRASES:
-        return IntentKind.LAUNCH
-    return IntentKind.MONITOR if program == "mcp-evo" and second in ("runs", "status") else None
+        return _LAUNCH
+    return _MONITOR if program == "mcp-evo" and second in ("runs", "status") else None
 
 
 def _of_script(words: list[str]) -> IntentKind | None:
-    return IntentKind.LAUNCH if len(words) > 1 and _TRAINS.search(words[1]) else None
+    return _LAUNCH if len(words) > 1 and _TRAINS.search(words[1]) else None
 
 
 _RULES: dict[str, Callable[[list[str]], IntentKind | None]] = {
     **dict.fromkeys(_READERS, _of_reader),
-    **dict.fromkeys(_LOOKERS, lambda words: IntentKind.MONITOR),
-    **dict.fromkeys(_TEST_PROGRAMS, lambda words: IntentKind.TEST),
-    **dict.fromkeys(_LAUNCH_PROGRAMS, lambda words: IntentKind.LAUNCH),
+    **dict.fromkeys(_LOOKERS, lambda words: _MONITOR),
+    **dict.fromkeys(_TEST_PROGRAMS, lambda words: _TEST),
+    **dict.fromkeys(_LAUNCH_PROGRAMS, lambda words: _LAUNCH),
     **dict.fromkeys(_TEST_VERBS, _of_test_verb),
     **dict.fromkeys((program for program, _ in _LAUNCH_PHRASES), _of_phrase),
     **dict.fromkeys(_SHELLS, _of_script),
@@ -146,7 +153,7 @@ def _of_python(words: list[str]) -> IntentKind | None:
         if word == "-m":
             target = words[number + 1] if number + 1 < len(words) else ""
             if target.split(".", 1)[0] in _TEST_MODULES:
-                return IntentKind.TEST
+                return _TEST
             target = target.replace(".", "/") if not target.startswith("verl.") else target
             break
         if word in ("-c", "-"):
@@ -154,7 +161,7 @@ def _of_python(words: list[str]) -> IntentKind | None:
         if word[:1] != "-":
             target = word
             break
-    return IntentKind.LAUNCH if target and _TRAINS.search(target) else None
+    return _LAUNCH if target and _TRAINS.search(target) else None
 
 
 def _is_log(path: str) -> bool:

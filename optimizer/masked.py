@@ -13,7 +13,7 @@ A heuristic over what a Bash call printed, in three parts.
 
 import re
 
-from optimizer.shell import simple_commands
+from optimizer.shell import read_command
 
 _SHELL_BEGINNING = re.compile(r"(?:/bin/)?(?:ba|z|da)?sh: (?!warning)")
 _SHELL_WORDS = ("command not found", "No such file or directory", "Permission denied", "syntax error")
@@ -39,7 +39,7 @@ _OWN_TRACEBACK = re.compile(re.escape(_TRACEBACK) + r':?\s*\n\s+File "<(?:string
 _PYTHON = re.compile(r"\bpython[\d.]*\b")
 OWN_TRACEBACK = "python traceback from <string>/<stdin>"
 
-_REPORT = re.compile(r"^Error(?:: | \w+ing\b[^\n:]*: )[^\n]*", re.MULTILINE)
+_REPORT = re.compile(r"\n(Error(?:: | \w+ing\b[^\n:]*: )[^\n]*)")
 _TEXT_READERS = frozenset(
     {"tail", "cat", "head", "less", "more", "grep", "egrep", "rg", "sed", "awk", "journalctl", "docker", "kubectl"}
     | {"ssh", "tmux", "watch", "dmesg", "zcat", "jq", "diff", "git", "gh", "curl"}
@@ -47,34 +47,45 @@ _TEXT_READERS = frozenset(
 _SHOWN = 120
 
 
-def candidate(command: str, stdout: str, stderr: str) -> str | None:
+def printed(stdout: str, stderr: str) -> str:
+    """What a command printed, each line behind a line feed."""
+    return f"\n{stdout}\n{stderr}"
+
+
+def says_nothing(command: str, text: str) -> bool:
+    """Whether the output holds nothing that the rules below look for; true of most outputs, and quickly told."""
+    if ": " in text and _BEGINNINGS.search(text) is not None:
+        return False
+    return "python" not in command or not ("\nError" in text or _TRACEBACK in text)
+
+
+def candidate(command: str, text: str) -> str | None:
     """The complaint of the command's own programs, in the order shell, utilities, git, interpreter; None: there is
-    none. Warnings that name a missing file and probes are candidates too."""
-    return _complaint(command, f"\n{stdout}\n{stderr}", sure=False)
+    none. Warnings that name a missing file and probes are candidates too. `text` is what it `printed`."""
+    return _complaint(command, text, sure=False)
 
 
-def masked_failure(command: str, stdout: str, stderr: str) -> str | None:
+def masked_failure(command: str, text: str) -> str | None:
     """Like `candidate`, without warnings and probes."""
-    return _complaint(command, f"\n{stdout}\n{stderr}", sure=True)
+    return _complaint(command, text, sure=True)
 
 
-def reported_failure(command: str, stdout: str) -> str | None:
+def reported_failure(command: str, text: str) -> str | None:
     """The line in which the program that the command ran says that it failed, or None."""
-    if "python" not in command or "Error" not in stdout or _PYTHON.search(command) is None:
+    if "python" not in command or "\nError" not in text or _PYTHON.search(command) is None:
         return None
-    found = _REPORT.search(stdout)
+    found = _REPORT.search(text)
     if found is None:
         return None
-    commands = simple_commands(command)
-    if any(words[0].rsplit("/", 1)[-1] in _TEXT_READERS for words in commands):
+    commands = read_command(command).commands
+    if any(program in _TEXT_READERS for program, _ in commands):
         return None
-    if found[0].startswith("Error: ") and not any(_runs_a_script(words) for words in commands):
+    if found[1].startswith("Error: ") and not any(_runs_a_script(program, words) for program, words in commands):
         return None  # an inline program prints what it likes
-    return found[0][:_SHOWN]
+    return found[1][:_SHOWN]
 
 
-def _runs_a_script(words: list[str]) -> bool:
-    program = words[0].rsplit("/", 1)[-1]
+def _runs_a_script(program: str, words: list[str]) -> bool:
     return program.startswith("python") and any(word.endswith(".py") or word == "-m" for word in words[1:])
 
 

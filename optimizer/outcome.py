@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from msgspec import UNSET
 
 from optimizer.call_fields import CallInput, CallResponse, input_fields, response_fields, text
-from optimizer.masked import candidate, masked_failure, reported_failure
-from optimizer.shell import simple_commands
+from optimizer.masked import candidate, masked_failure, reported_failure, says_nothing
+from optimizer.shell import read_command
 
 
 class Outcome(StrEnum):
@@ -67,18 +67,22 @@ _ASKS = frozenset(
 
 def judge(tool: str | None, call_input: Any, response: Any) -> Judgement:
     """The outcome of a call by everything that tells."""
-    reason = failure_in(tool, response)
+    fields = response if type(response) is CallResponse else response_fields(response)
+    reason = failure_in(tool, response) if fields is None else _in_document(tool, fields)
     if reason is not None:
         if tool == "Bash" and _is_answer(input_fields(call_input), response, reason):
             return Judgement(Outcome.OK, reason, Evidence.ANSWER)
         return Judgement(Outcome.FAILED, reason, Evidence.STRUCTURED)
-    if tool == "Bash" and not isinstance(response, str | list):
-        fields = response_fields(response)
-        if fields is not None and (fields.stdout or fields.stderr):
-            return _by_output(input_fields(call_input), fields)
-    if response is None or response in ("", {}, []):
-        return UNKNOWN
-    return OK
+    if fields is None:
+        return UNKNOWN if response is None or response in ("", []) else OK
+    if tool == "Bash":
+        stdout, stderr = fields.stdout, fields.stderr
+        output = f"\n{stdout if isinstance(stdout, str) else ''}\n{stderr if isinstance(stderr, str) else ''}"
+        call = call_input if type(call_input) is CallInput else input_fields(call_input)
+        command = call.command if isinstance(call.command, str) else ""
+        if not says_nothing(command, output):
+            return _by_output(command, output)
+    return UNKNOWN if response == {} else OK
 
 
 def judge_reported_failure(tool: str | None, call_input: Any, error: Any) -> Judgement:
@@ -104,21 +108,18 @@ def _is_answer(call: CallInput, response: Any, reason: str) -> bool:
     if told.strip() not in ("Exit code 1", "Error: Exit code 1"):
         return False
     command = text(call.command)
-    commands = simple_commands(command) if command is not None else []
-    return bool(commands) and commands[-1][0].rsplit("/", 1)[-1] in _ASKS
+    commands = read_command(command).commands if command is not None else []
+    return bool(commands) and commands[-1][0] in _ASKS
 
 
-def _by_output(call: CallInput, response: CallResponse) -> Judgement:
-    command = call.command if isinstance(call.command, str) else ""
-    stdout = response.stdout if isinstance(response.stdout, str) else ""
-    stderr = response.stderr if isinstance(response.stderr, str) else ""
-    line = candidate(command, stdout, stderr)
+def _by_output(command: str, output: str) -> Judgement:
+    line = candidate(command, output)
     if line is not None:
-        sure = masked_failure(command, stdout, stderr)
+        sure = masked_failure(command, output)
         if sure is None:
             return Judgement(Outcome.OK, line, Evidence.PROBE)
         return Judgement(Outcome.FAILED, sure, Evidence.MASKED)
-    line = reported_failure(command, stdout)
+    line = reported_failure(command, output)
     if line is not None:
         return Judgement(Outcome.FAILED, line, Evidence.REPORTED)
     return OK

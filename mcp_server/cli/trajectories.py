@@ -1,5 +1,6 @@
 """`mcp-evo trajectories`: import, segment, facts, show; analysis and the index have modules of their own."""
 
+import os
 import sys
 from collections import deque
 from collections.abc import Iterator
@@ -103,7 +104,7 @@ def segment_command(
     home = home_of(context)
     names = None if session is None else [home.trajectories.resolve(session)]
     store = home.segments
-    found = store.refresh(names)
+    found = store.refresh(names, processes=os.cpu_count() or 1)
     if as_json:
         for part in _segment_document(store, found):
             sys.stdout.write(part)

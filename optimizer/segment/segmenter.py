@@ -36,6 +36,11 @@ from optimizer.segment.free import FreeTurn
 from optimizer.segment.types import FileGuess, Intent, IntentKind, LineEvidence, Segment, SegmentKind, Span, segment_id
 from optimizer.shell import NO_COMMAND, ShellCommand, path_keys, read_command, written_files
 
+_BY_OUTPUT = frozenset({Evidence.MASKED, Evidence.REPORTED})
+_CHANGES = frozenset({IntentKind.EDIT, IntentKind.CONFIG})
+_TIMER_TOOLS = TIMERS_ONCE | TIMERS_LASTING | TIMER_STOPS
+_CALLS = frozenset({EventKind.TOOL_CALL, EventKind.TOOL_FAILURE})
+
 GroupOf = Callable[[str], str | None]
 """Group of a skill in the bank; None: not one of ours."""
 
@@ -116,16 +121,16 @@ class Segmenter:
     def take(self, event: Event) -> None:
         """Takes one event."""
         kind = event.kind
-        if kind == "tool_call" or kind == "tool_failure":
+        if kind in _CALLS:
             self._call(event)
-        elif kind == EventKind.TURN_END:
+        elif kind == "turn_end":
             self._turn_end(event.agent)
-        elif kind == EventKind.USER_PROMPT:
+        elif kind == "user_prompt":
             self._prompt(event)
-        elif kind == EventKind.SUBAGENT_END:
+        elif kind == "subagent_end":
             if event.agent != MAIN:
                 self._end(event.agent, "subagent_end")
-        elif kind == EventKind.SESSION_END:
+        elif kind == "session_end":
             for agent in list(self.state.agents):
                 self._end(agent, "session_end")
 
@@ -138,40 +143,45 @@ class Segmenter:
     def _call(self, event: Event) -> None:
         agent = self.state.agents.get(event.agent) or self._agent(event.agent)
         tool = event.tool or "?"
-        if tool == "Skill" or tool.endswith("load_skill"):
+        call = event.input if type(event.input) is CallInput else input_fields(event.input)
+        shell = None
+        if tool == "Bash":
+            shell = read_command(call.command) if isinstance(call.command, str) else NO_COMMAND
+        elif tool == "Skill" or tool.endswith("load_skill"):
             skill = skill_of(event)
             if skill is not None:
                 self._open_skill(agent, event, skill)
-        call = input_fields(event.input)
-        command = text(call.command) if tool == "Bash" else None
-        shell = read_command(command) if command is not None else NO_COMMAND
-        if agent.stack:
-            segment = agent.stack[-1]
+        stack = agent.stack
+        if stack:
+            segment = stack[-1]
             if segment.waiting:
-                for one in agent.stack:
+                for one in stack:
                     one.waiting = False
                 segment.spans.append(Span(first_line=event.line, last_line=event.line))
-            for one in agent.stack:
+            for one in stack:
                 one.tree_tool_calls += 1
-            parent = agent.stack[0].parent
-            if parent is not None:
-                self._count_upwards(parent, event.agent)
+            if stack[0].parent is not None:
+                self._count_upwards(stack[0].parent, event.agent)
         else:
             segment = self._free_segment(agent, event, _keys(tool, call, shell))
         _count(segment, event, tool)
-        _judge(segment, event)
-        if command is not None:
-            shown = intents_of_shell(shell.commands, call.run_in_background is True)
-            for path, how in written_files(shell):
-                segment.file_guesses.append(FileGuess(path, event.line, how))
-        else:
-            shown = intents_of_tool(tool, call)
-            if tool in FILE_KEYS and not event.failed:
-                _add_file(segment, tool, call)
-            if tool in TIMERS_ONCE or tool in TIMERS_LASTING or tool in TIMER_STOPS:
-                _timer(agent, segment, event, tool, call)
+        if shell is not None:
+            if shell.commands or call.run_in_background is True:
+                shown = intents_of_shell(shell.commands, call.run_in_background is True)
+                if shown:
+                    _add_intents(segment, event, shown)
+            if shell.writes or shell.redirections:
+                for path, how in written_files(shell):
+                    segment.file_guesses.append(FileGuess(path, event.line, how))
+            return
+        shown = intents_of_tool(tool, call)
         if shown:
             _add_intents(segment, event, shown)
+        if tool in FILE_KEYS:
+            if event.outcome != "failed":
+                _add_file(segment, tool, call)
+        elif tool in _TIMER_TOOLS:
+            _timer(agent, segment, event, tool, call)
 
     def _session(self, event: Event) -> str:
         return self.state.session if self.state.session is not None else event.session
@@ -297,12 +307,14 @@ def _end_span(segment: Segment, by: str) -> None:
         segment.spans[-1].ended_by = by
 
 
-def _keys(tool: str, call: CallInput, shell: ShellCommand) -> list[str]:
+def _keys(tool: str, call: CallInput, shell: ShellCommand | None) -> list[str]:
     """Last components of the files that a call names."""
+    if shell is not None:
+        return path_keys(shell)
     if tool in FILE_KEYS:
         path = text(call.notebook_path if tool == "NotebookEdit" else call.file_path)
         return [] if path is None else [path.rsplit("/", 1)[-1]]
-    return path_keys(shell.commands)
+    return []
 
 
 def _count(segment: Segment, event: Event, tool: str) -> None:
@@ -319,26 +331,23 @@ def _count(segment: Segment, event: Event, tool: str) -> None:
     tools[tool] = tools.get(tool, 0) + 1
     if event.time is not None:
         segment.ended_at = event.time
-    run = event.run_id
-    if run is not None:
-        if run not in segment.runs:
-            segment.runs.append(run)
-        if tool.rsplit("__", 1)[-1] in LAUNCHES and not event.failed and run not in segment.launched:
-            segment.launched.append(run)
-
-
-def _judge(segment: Segment, event: Event) -> None:
-    outcome = event.outcome
-    if outcome == "ok":
-        return
-    if outcome == "failed":
-        evidence = LineEvidence(event.line, event.reason or "failed")
-        segment.failed.append(event.line)
+    if event.run_id is not None:
+        _add_run(segment, event, tool, event.run_id)
+    if event.outcome == "failed":
+        evidence = LineEvidence(line, event.reason or "failed")
+        segment.failed.append(line)
         segment.failures.append(evidence)
-        if event.evidence == Evidence.MASKED or event.evidence == Evidence.REPORTED:
+        if event.evidence in _BY_OUTPUT:
             segment.masked.append(evidence)
-    else:
+    elif event.outcome == "unknown":
         segment.unknown += 1
+
+
+def _add_run(segment: Segment, event: Event, tool: str, run: str) -> None:
+    if run not in segment.runs:
+        segment.runs.append(run)
+    if tool.rsplit("__", 1)[-1] in LAUNCHES and not event.failed and run not in segment.launched:
+        segment.launched.append(run)
 
 
 def _add_file(segment: Segment, tool: str, call: CallInput) -> None:
@@ -369,7 +378,7 @@ def _timer(agent: AgentState, segment: Segment, event: Event, tool: str, call: C
 
 def _add_intents(segment: Segment, event: Event, shown: list[Shown]) -> None:
     for kind, what in shown:
-        if event.failed and (kind is IntentKind.EDIT or kind is IntentKind.CONFIG):
+        if event.failed and kind in _CHANGES:
             continue
         for one in segment.intents:
             if one.kind == kind:

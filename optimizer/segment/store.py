@@ -10,37 +10,25 @@
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
 from optimizer.events import BadEvent, glance
 from optimizer.layers import Layer, check_read
+from optimizer.segment.many import SHARED_BYTES, refreshed_by_many
 from optimizer.segment.segmenter import ChildrenOf, GroupOf, Segmenter, SegmenterState, no_children
-from optimizer.segment.types import Segment
+from optimizer.segment.types import MAX_BAD_LINES, Segment, SegmentedSession
 from optimizer.store import RawFile, TrajectoryStore, mark_of
 from skill_bank.files import lock_of, write_bytes_atomic
 
+if TYPE_CHECKING:
+    from optimizer.skill_tree import SkillTree
+
 _STATE_VERSION = 4
 
-MAX_BAD_LINES = 100
-"""Numbers of bad lines that are kept; all of them are counted."""
-
 _BUFFER = 1024 * 1024
-
-
-@dataclass(frozen=True)
-class SegmentedSession:
-    """A session whose segments are up to date."""
-
-    session: str
-    events: int
-    bad_lines: int
-    bad_line_numbers: list[int]
-    """The first `MAX_BAD_LINES`."""
-    changed: bool
-    """Something was read now."""
 
 
 class _State(msgspec.Struct, kw_only=True):
@@ -82,6 +70,14 @@ class SegmentStore:
         self.root = store.root / "segments"
         self.group_of = group_of
         self.children_of = children_of
+        self._tree: SkillTree | None = None
+
+    @classmethod
+    def of_bank(cls, store: TrajectoryStore, tree: "SkillTree") -> Self:
+        """Segments by the skills of a bank, which other processes can be told."""
+        made = cls(store, tree.group_of, tree.children_of)
+        made._tree = tree
+        return made
 
     def update(self, session: str) -> list[Segment]:
         """Takes in what is new and returns all segments of the session, in order of their first line."""
@@ -92,24 +88,37 @@ class SegmentStore:
         """Segments of every session."""
         return {session: self.update(session) for session in self.store.sessions()}
 
-    def refresh(self, sessions: Iterable[str] | None = None) -> list[SegmentedSession]:
-        """Brings sessions (all by default, oldest change first) up to date, without loading their segments."""
+    def refresh(self, sessions: Iterable[str] | None = None, *, processes: int = 1) -> list[SegmentedSession]:
+        """Brings sessions (all by default, oldest change first) up to date, without loading their segments.
+
+        With `processes`, a large backlog is shared between so many processes; each session is done by one of them.
+        """
         if sessions is None:
             files = sorted(self.store.files(), key=lambda one: (one.mtime_ns, one.session))
         else:
             files = [one for one in map(self.store.look, sessions) if one is not None]
         known = self._load_seen()
-        found: list[SegmentedSession] = []
-        dirty = False
+        found: dict[str, SegmentedSession] = {}
+        todo: list[RawFile] = []
         for file in files:
             seen = known.sessions.get(file.session)
             if seen is not None and (seen.size, seen.mtime_ns, seen.inode) == (file.size, file.mtime_ns, file.inode):
-                found.append(SegmentedSession(file.session, seen.events, seen.bad_lines, seen.bad, changed=False))
-                continue
-            one = self.refresh_one(file.session)
-            found.append(one)
-            known.sessions[file.session] = _seen(file, one)
-            dirty = True
+                found[file.session] = SegmentedSession(
+                    file.session, seen.events, seen.bad_lines, seen.bad, changed=False
+                )
+            else:
+                todo.append(file)
+        backlog = sum(file.size for file in todo)
+        done: Iterable[SegmentedSession]
+        if processes > 1 and self._tree is not None and len(todo) > 1 and backlog >= SHARED_BYTES:
+            done = refreshed_by_many(self, self._tree, [(file.size, file.session) for file in todo], processes)
+        else:
+            done = (self.refresh_one(file.session) for file in todo)
+        looked_at = {file.session: file for file in todo}
+        for one in done:
+            found[one.session] = one
+            known.sessions[one.session] = _seen(looked_at[one.session], one)
+        dirty = bool(todo)
         if sessions is None:
             gone = known.sessions.keys() - {file.session for file in files}
             for name in gone:
@@ -118,7 +127,7 @@ class SegmentStore:
         if dirty:
             self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_bytes_atomic(self._seen_path, msgspec.json.encode(known), mode=0o600, flushed=False)
-        return found
+        return [found[file.session] for file in files]
 
     def refresh_one(self, session: str) -> SegmentedSession:
         """Brings one session up to date, reading only new bytes. A session without a file has no segments."""
@@ -162,7 +171,7 @@ class SegmentStore:
         except FileNotFoundError:
             return _State()
         with stream:
-            if state.offset > 0 and mark_of(stream, state.offset) != state.mark:
+            if state.offset > 0 and mark_of(stream.raw, state.offset) != state.mark:
                 state = _State()
             fold = state.fold
             fold.session = session
@@ -186,7 +195,7 @@ class SegmentStore:
                     for segment in fold.take_closed():
                         closed.setdefault(segment.layer, bytearray()).extend(_line_of(segment))
             if offset != start:
-                state.offset, state.line, state.mark = offset, number, mark_of(stream, offset)
+                state.offset, state.line, state.mark = offset, number, mark_of(stream.raw, offset)
         return state
 
     def _write_segments(self, session: str, state: _State, closed: dict[str, bytearray]) -> None:

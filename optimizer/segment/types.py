@@ -142,6 +142,22 @@ class Segment(msgspec.Struct, kw_only=True):
         return document
 
 
+MAX_BAD_LINES = 100
+"""Numbers of bad lines of a session that are kept; all of them are counted."""
+
+
+class SegmentedSession(msgspec.Struct, frozen=True):
+    """A session whose segments are up to date."""
+
+    session: str
+    events: int
+    bad_lines: int
+    bad_line_numbers: list[int]
+    """The first `MAX_BAD_LINES`."""
+    changed: bool
+    """Something was read now."""
+
+
 def segment_id(session: str, first_line: int, kind: SegmentKind) -> str:
     """The same segment has the same id in every run."""
     return content_id(session, first_line, kind)
