@@ -1,8 +1,10 @@
 """What of ours a client's configuration holds."""
 
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from mcp_server.setup.entries import HOOK_NAME, our_hook_events, our_servers, server_command
 from mcp_server.setup.files import read_bytes
@@ -10,6 +12,8 @@ from mcp_server.setup.json_edit import JsonTextError
 from mcp_server.setup.targets import Targets
 from mcp_server.setup.types import SetupError
 from skill_bank.install import MANIFEST
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -26,12 +30,9 @@ def connection_of(targets: Targets) -> Connected:
     """What of ours is there. Raises SetupError for a file that cannot be read."""
     parts: list[str] = []
     programs: list[str] = []
-    hooks_text, servers_text = _text(targets.hooks), _text(targets.servers)
-    try:
-        hooks = our_hook_events(hooks_text) if hooks_text.strip() else {}
-        servers = our_servers(servers_text) if servers_text.strip() else []
-    except (JsonTextError, SetupError) as error:
-        raise SetupError(f"{targets.hooks or targets.servers}: {error}") from error
+    servers_text = _text(targets.servers)
+    hooks = _found(targets.hooks, _text(targets.hooks), our_hook_events) or {}
+    servers = _found(targets.servers, servers_text, our_servers) or []
     if hooks:
         parts.append(f"hooks for {len(hooks)} events")
         words = {word for line in hooks.values() for word in shlex.split(line)}
@@ -43,6 +44,13 @@ def connection_of(targets: Targets) -> Connected:
     if targets.skills is not None and (targets.skills / MANIFEST).is_file():
         parts.append(f"skills in {targets.skills}")
     return Connected(tuple(parts), tuple(programs))
+
+
+def _found(path: Path | None, text: str, look: Callable[[str], Found]) -> Found | None:
+    try:
+        return look(text) if text.strip() else None
+    except (JsonTextError, SetupError) as error:
+        raise SetupError(f"{path}: {error}") from error
 
 
 def _text(path: Path | None) -> str:

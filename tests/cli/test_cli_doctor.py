@@ -10,6 +10,9 @@ import pytest
 from mcp_server.cli import doctor
 from mcp_server.cli.context import CliState
 from mcp_server.cli.doctor import Mark
+from mcp_server.setup.entries import hook_command, with_hooks, with_server
+from mcp_server.setup.types import Connection
+from optimizer.capture.hooks import note_error
 
 
 def test_the_checks_of_a_good_installation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -73,3 +76,43 @@ def test_the_whole_command(real_cli: Any) -> None:
     assert {"python", "torch", "packages", "devices", "tiny"} <= {check["name"] for check in document["checks"]}
     assert "PATH" in document["environment"]
     assert not real_cli.workspace.exists()
+
+
+def test_what_was_not_recorded_is_shown(tmp_path: Path) -> None:
+    root = tmp_path / "w"
+    root.mkdir()
+    assert doctor.capture_checks(CliState(str(root))) == []
+    for text in ("first", "second"):
+        note_error(str(root), ValueError(text))
+    (check,) = doctor.capture_checks(CliState(str(root)))
+    assert check.mark is Mark.WARNING
+    assert check.detail.startswith("2 events were not recorded, the last one: 20")
+    assert "ValueError: second" in check.detail
+    (root / "config.yaml").write_text("redaction: {patterns: ['[']}\n", encoding="utf-8")
+    first = doctor.capture_checks(CliState(str(root)))[0]
+    assert (first.mark, "no regular expression" in first.detail) == (Mark.FAILED, True)
+
+
+def test_connected_clients_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, project = tmp_path / "home", tmp_path / "project"
+    (project / ".claude").mkdir(parents=True)
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    for name in ("CLAUDE_CONFIG_DIR", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    (none,) = doctor.connection_checks(project)
+    assert "none is connected" in none.detail
+    programs = [tmp_path / name for name in ("mcp-evo", "mcp-evo-hook")]
+    for program in programs:
+        program.write_text("", encoding="utf-8")
+    connection = Connection(str(programs[0]), str(programs[1]), None)
+    (project / ".claude" / "settings.json").write_text(with_hooks("{}", hook_command(connection)), encoding="utf-8")
+    (project / ".mcp.json").write_text(with_server("{}", connection), encoding="utf-8")
+    (good,) = doctor.connection_checks(project)
+    assert (good.name, good.mark, good.detail) == ("Claude Code here", Mark.OK, "hooks for 8 events, server evo")
+    programs[1].unlink()
+    (gone,) = doctor.connection_checks(project)
+    assert (gone.mark, str(programs[1]) in gone.detail) == (Mark.FAILED, True)
+    (project / ".mcp.json").write_text("{", encoding="utf-8")
+    (broken,) = doctor.connection_checks(project)
+    assert (broken.mark, str(project / ".mcp.json") in broken.detail) == (Mark.WARNING, True)
