@@ -300,7 +300,7 @@ def clipped_line(line: bytes, field_bytes: int) -> bytes:
             return line
         clipped = clip(document, field_bytes)
         shorter = _encode(clipped) + (b"\n" if line.endswith(b"\n") else b"")
-    except (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError):
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
         return line
     return shorter if clipped != document and len(shorter) < len(line) and b"\n" not in shorter[:-1] else line
 

@@ -28,6 +28,9 @@ _WHOLE_BYTES = 128 * 1024
 _WINDOWS = 24
 _WINDOW_BYTES = 2048
 
+_UNREADABLE = (BadEvent, msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
+"""Whatever is wrong with a line, it costs that line and never the rest of its session."""
+
 _APPEND_TRIES = 8
 """A session's folder may be pruned between making it and writing into it; then it is made again."""
 
@@ -163,7 +166,7 @@ class TrajectoryStore:
                         return parse(text, number)
                     if number >= line:
                         break
-        except (FileNotFoundError, BadEvent):
+        except (FileNotFoundError, *_UNREADABLE):
             pass
         raise BadId(f"session {session} has no event in line {line}")
 
@@ -189,7 +192,7 @@ def _read(stream: BinaryIO, position: Position, limit_bytes: int | None) -> Batc
         if line.strip():
             try:
                 events.append(parse(line, number))
-            except BadEvent:
+            except _UNREADABLE:
                 bad.append(number)
         offset, number = behind, number + 1
         if limit_bytes is not None and offset - position.offset >= limit_bytes:

@@ -11,6 +11,7 @@ that does not change when long texts are clipped.
 """
 
 import hashlib
+import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -71,11 +72,22 @@ def base_tool(tool: str) -> str:
 
 def call_hash(tool: str | None, call_input: Any) -> int:
     """64 bits of tool and arguments, signed; missing and empty arguments are the same."""
-    plain = msgspec.json.encode(call_input or {}, order="deterministic")
-    if len(plain) > _LONG:
-        plain = msgspec.json.encode(_shortened(call_input), order="deterministic")
+    try:
+        plain = _canonical(call_input or {})
+        if len(plain) > _LONG:
+            plain = _canonical(_shortened(call_input))
+    except RecursionError:  # nested too deeply for any encoder: such calls are alike by their tool only
+        plain = b""
     digest = hashlib.blake2b(base_tool(tool or "").encode("utf-8", "surrogatepass") + b"\0" + plain, digest_size=8)
     return int.from_bytes(digest.digest(), "big", signed=True)
+
+
+def _canonical(value: Any) -> bytes:
+    """Equal values give equal bytes."""
+    try:
+        return msgspec.json.encode(value, order="deterministic")
+    except (msgspec.MsgspecError, ValueError, OverflowError):  # half a surrogate pair, a number beyond 64 bits
+        return json.dumps(value, sort_keys=True, default=str).encode("ascii")
 
 
 def _shortened(value: Any) -> Any:

@@ -427,6 +427,26 @@ def test_clock_jumps_do_not_hide_events(store: TrajectoryStore, index: Trajector
     assert contents(index) == rebuilt(store, tmp_path)
 
 
+ODD = [
+    *(f'"tool_input":{{"a":{value}}}' for value in ("1" + "0" * 400, "-0.0", '"\\ud800"', '"\\u0000"', "NaN", "1e999")),
+    '"tool_input":{"a":' + "[" * 900 + "]" * 900 + "}",
+    '"tool_input":{"a":' + '"' + "z" * 2000 + '","b":[{"c":[{}]}]}',
+    *(f'"received_at":{value},"duration_ms":{value}' for value in ("1" + "0" * 400, "1e308", "-1e308", '"x"', "true")),
+    '"tool_use_id":"","agent_id":"\\u0000"',
+    '"tool_name":7,"session_id":null',
+]
+
+
+def test_odd_values_cost_nothing_but_themselves(store: TrajectoryStore, index: TrajectoryIndex, tmp_path: Path) -> None:
+    head = '{"hook_event_name":"PostToolUse","session_id":"s","tool_name":"B"'
+    append(store, "s", *(f"{head},{odd}}}".encode() for odd in ODD), hook_line("s", tool_input={"command": "the end"}))
+    assert search(index, Query(text="the end")).total == 1
+    with index.reading() as connection:
+        taken = connection.execute("SELECT (SELECT count(*) FROM events), (SELECT count(*) FROM bad_lines)").fetchone()
+    assert sum(taken) == len(ODD) + 1, "every line is an event or listed as none"
+    assert contents(index) == rebuilt(store, tmp_path)
+
+
 def test_thousands_of_sessions(store: TrajectoryStore, index: TrajectoryIndex) -> None:
     for number in range(800):
         append(store, f"s-{number}", json.dumps({"type": "turn_end", "session_id": f"s-{number}"}).encode())
