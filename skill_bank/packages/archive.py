@@ -12,6 +12,7 @@ import hashlib
 import io
 import json
 import tarfile
+import unicodedata
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,9 +31,9 @@ MARK = b"[redacted:"
 class Limits:
     """What an archive may be when it is read."""
 
-    packed_bytes: int = 512 * 1024 * 1024
+    packed_bytes: int = 256 * 1024 * 1024
     file_bytes: int = 256 * 1024 * 1024
-    total_bytes: int = 1024 * 1024 * 1024
+    total_bytes: int = 512 * 1024 * 1024
     entries: int = 20_000
     path_length: int = 240
 
@@ -155,7 +156,7 @@ def _check_tree(paths: list[str]) -> None:
         for parent in PurePosixPath(path).parents:
             if str(parent) in files:
                 raise PackageError(f"{str(parent)!r} is a file and the folder of {path!r}.")
-        other = folded.setdefault(path.casefold(), path)
+        other = folded.setdefault(unicodedata.normalize("NFKC", path).casefold(), path)
         if other != path:
             raise PackageError(f"{other!r} and {path!r} are one file where case does not count.")
 

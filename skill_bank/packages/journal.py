@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 
 from skill_bank.files import read_json
-from skill_bank.swap import recover
 from skill_bank.types import BankError, Problem
 from skill_bank.versions import sha256
 
@@ -17,9 +16,11 @@ def finish_install(root: Path) -> None:
     """Finishes or takes back what a killed install left. The caller holds the bank's lock. Raises BankError."""
     journal, staging = root / JOURNAL, root / STAGING
     if not journal.exists():
-        if staging.exists():
-            recover(root)
-            shutil.rmtree(staging)
+        for left in (*root.glob(f".*-{STAGING}*"), staging):  # what `replace_folder` was making, or had made
+            if left.exists():
+                shutil.rmtree(left)
+        for unfinished in root.glob(f".{JOURNAL}.*.tmp"):
+            unfinished.unlink(missing_ok=True)
         return
     files: dict[str, str] = read_json(journal)["files"]
     for path in sorted(files, key=lambda one: (one == "bank.yaml", one.endswith("/manifest.yaml"), one)):
