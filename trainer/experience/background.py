@@ -1,8 +1,8 @@
 """Distilling beside training: a step hands over its attempts and goes on; what comes too late is dropped and counted.
 
 One daemon thread takes batches from a short queue, makes lessons by the given function and adds them to the pool. A
-full queue drops the newest batch, an overdue batch is dropped unread, a failure drops its batch: `report` says how often and
-why. Nothing here raises into a step, and a pool that fails keeps the lessons until it can be written (`source`).
+full queue drops the newest batch, an overdue one is dropped unread, a failure drops its batch: `report` says how often
+and why. Nothing here raises into a step, and a pool that fails keeps the lessons until it can be written (`source`).
 """
 
 import queue

@@ -249,8 +249,12 @@ class ExperiencePool:
     def protect(self, guarded: Iterable[Guarded]) -> list[str]:
         """Registers evaluation problems; records that hold one are retired. Returns their ids. Raises PoolError."""
         with self.store.changing():
-            self.store.add_guards(guarded)
-            guard, told = self.guard(), []
+            known = {(one.prompt, one.answer) for one in self.store.guards()}
+            new = [one for one in guarded if (one.prompt, one.answer) not in known]
+            if not new:
+                return []
+            self.store.add_guards(new)
+            guard, told = LeakGuard(new), []
             for record in list(self.store.iterate((Status.ACTIVE, Status.QUARANTINED))):
                 reason = guard.leak(record)
                 if reason is not None:

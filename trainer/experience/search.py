@@ -34,7 +34,7 @@ REMEMBERED = 200
 MAX_TERMS = 32
 EXACT = 2000
 """Records up to which every cosine is computed: half a million multiplications, about a millisecond."""
-SHORTLIST = 600
+SHORTLIST = 2000
 BITS = 256
 _STATUS_CODES = {status: code for code, status in enumerate(Status)}
 
@@ -53,16 +53,20 @@ class TextSearch:
         if not chosen:
             return []
         match = " OR ".join(f'"{index_form(term)}"' for term in chosen)
-        marks = ", ".join("?" * len(statuses))
-        order = "bm25(texts), r.number" if ranked else "r.number DESC"
-        return [
-            row[0]
-            for row in self._store.rows(
+        wanted = f"r.status IN ({', '.join('?' * len(statuses))})"
+        names = [status.value for status in statuses]
+        if ranked:
+            sql = (
                 "SELECT r.number FROM texts JOIN records r ON r.number = texts.rowid "
-                f"WHERE texts MATCH ? AND r.status IN ({marks}) ORDER BY {order} LIMIT ?",
-                [match, *(status.value for status in statuses), limit],
+                f"WHERE texts MATCH ? AND {wanted} ORDER BY bm25(texts), r.number LIMIT ?"
             )
-        ]
+            return [row[0] for row in self._store.rows(sql, [match, *names, limit])]
+        # FTS5 walks backwards through rowids and stops; a join inside would visit every match
+        sql = (
+            "SELECT r.number FROM (SELECT rowid AS n FROM texts WHERE texts MATCH ? ORDER BY rowid DESC LIMIT ?) "
+            f"JOIN records r ON r.number = n WHERE {wanted} ORDER BY n DESC LIMIT ?"
+        )
+        return [row[0] for row in self._store.rows(sql, [match, 8 * limit, *names, limit])]
 
     def _choose(self, terms: Iterable[str]) -> tuple[list[str], bool]:
         """The tokens to ask for, and whether their number of records allows ranking."""
