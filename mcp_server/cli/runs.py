@@ -1,4 +1,4 @@
-"""`mcp-evo runs`: list, show, stop, resume, compare, plot, prune."""
+"""`mcp-evo runs`: list, show, stop, resume, compare, plot, prune, export."""
 
 import json
 import time
@@ -12,6 +12,7 @@ from mcp_server.cli.context import CliState, policy_in_force, to_stderr, to_stdo
 from mcp_server.cli.live import duration, number
 from mcp_server.cli.resume import resume_command
 from mcp_server.cli.runs_compare import compare_command
+from mcp_server.cli.runs_export import export_command
 from mcp_server.cli.runs_plot import plot_command
 from mcp_server.cli.runs_prune import prune_command
 from trainer.runs import supervise
@@ -30,7 +31,7 @@ RunId = Annotated[str, typer.Argument(help="Id of the run, the beginning of one,
 
 def register(app: typer.Typer) -> None:
     """Adds the group."""
-    group = typer.Typer(help="List, show, stop, resume, compare, plot and prune runs.", no_args_is_help=True)
+    group = typer.Typer(help="List, show, stop, resume, compare, plot, prune and export runs.", no_args_is_help=True)
     group.command("list")(list_command)
     group.command("show")(show_command)
     group.command("stop")(stop_command)
@@ -38,6 +39,7 @@ def register(app: typer.Typer) -> None:
     group.command("compare")(compare_command)
     group.command("plot")(plot_command)
     group.command("prune")(prune_command)
+    group.command("export")(export_command)
     app.add_typer(group, name="runs")
 
 

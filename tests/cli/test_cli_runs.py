@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from conftest import CommandLine
 
+from skill_bank.packages.archive import unpack
+
 
 @pytest.fixture
 def two_runs(quick_cli: CommandLine) -> CommandLine:
@@ -52,6 +54,26 @@ def test_plot(two_runs: CommandLine, tmp_path: Path) -> None:
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert "must end in .png" in two_runs.run("runs", "plot", "a", "--png", "curves.pdf").stderr
     assert "cannot be written" in two_runs.run("runs", "plot", "a", "--png", "/nowhere/at/all.png").stderr
+
+
+def test_export(two_runs: CommandLine) -> None:
+    with open(two_runs.workspace / "runs" / "a" / "worker.log", "a", encoding="utf-8") as stream:
+        stream.write("Authorization: Bearer " + "sk-" + "a1B2" * 12 + "\n")
+    document = two_runs.json("runs", "export", "a", "--json")
+    file = Path(document["file"])
+    assert file.name == "a.tar.gz"
+    assert file.stat().st_size == document["size_bytes"]
+    assert {"run/run.json", "run/config.json", "run/metrics.jsonl", "run/worker.log"} <= set(document["files"])
+    package = unpack(file.read_bytes())
+    assert package.manifest.facts["run_id"] == "a"
+    assert b"a1B2a1B2" not in package.files["run/worker.log"]
+    assert json.loads(package.files["run/run.json"])["run_id"] == "a"
+    first = file.read_bytes()
+    assert "exists" in two_runs.run("runs", "export", "a").stderr
+    assert two_runs.run("runs", "export", "a", "--force").returncode == 0
+    assert file.read_bytes() == first
+    assert "must end in .tar.gz" in two_runs.run("runs", "export", "a", "--out", "a.zip").stderr
+    assert "cannot be written" in two_runs.run("runs", "export", "a", "--out", "/nowhere/at/all.tar.gz").stderr
 
 
 def test_prune_shows_a_plan_first(two_runs: CommandLine) -> None:
