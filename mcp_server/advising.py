@@ -15,10 +15,14 @@ def findings_and_advice(home: "Home", directory: "RunDirectory") -> "tuple[list[
     from optimizer.analyze.advice import advise
     from optimizer.analyze.levers import LEVER_SKILL
     from optimizer.analyze.runs import analyse_run
+    from trainer.config import ConfigError
 
     document = directory.read_document()
     findings = analyse_run(directory, home.lever_table(), home.thresholds())
-    situation = situation_of(home, document.run_id)
+    try:
+        situation = situation_of(home, document.run_id)
+    except ConfigError:  # its model is not where it was: what was found stays true, but no range is known for it
+        return findings, []
     test = document.eval.get("after") or document.eval.get("before")
     ranges = home.policy_of(LEVER_SKILL, situation.context)
     return findings, advise(findings, situation.config, ranges, test)

@@ -58,6 +58,17 @@ async def test_a_run_from_request_to_findings(root: Path, era: str) -> None:
     assert document["skill_versions"]["rllm-config"]
 
 
+async def test_a_run_whose_model_is_gone_is_analysed_without_advice(root: Path) -> None:
+    async with in_memory(root, "auto") as caller:
+        started = await caller.ok("start_training", request=REQUEST, profile="original")
+        await caller.until_over()
+        path = root / "runs" / started["run_id"] / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "model": "/nowhere/model"}))
+        found = await caller.ok("analyze_run")
+    assert found["findings"][0]["kind"] == "learning_rate_too_low"
+    assert "advice" not in found
+
+
 async def test_only_the_steps_since_are_told_and_long_lists_are_thinned(root: Path) -> None:
     async with in_memory(root, "auto") as caller:
         await caller.ok("start_training", request=REQUEST, profile="original")
