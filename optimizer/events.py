@@ -214,6 +214,7 @@ def glance(line: bytes, number: int) -> Event:
 
     Raises BadEvent for the same lines as `parse`.
     """
+    found: _Line
     try:
         if not line.isascii():
             line.decode("utf-8")  # a decoder that steps over a text does not look at its bytes
@@ -231,8 +232,8 @@ def _has_empty_response(line: bytes) -> bool:
     """Whether the response is an object without fields: it says nothing, other than one whose fields no rule reads."""
     at = line.find(_RESPONSE_KEY)
     while at >= 0:
-        if _EMPTY_RESPONSE.match(line, at):
-            return True
+        if _EMPTY_RESPONSE.match(line, at):  # the key may stand deeper, too
+            return bool(_decode_line(line).tool_response == {})
         at = line.find(_RESPONSE_KEY, at + 1)
     return False
 

@@ -48,6 +48,8 @@ NO_COMMAND = ShellCommand([], [], False)
 def read_command(command: str) -> ShellCommand:
     """The simple commands and redirections of a command line. Assignments, keywords and wrappers (`sudo`,
     `timeout 60`, `uv run`) before a program are left out."""
+    if _MARK in command:
+        command = command.replace(_MARK, " ")
     text = _without_heredocs("\n" + command) if "<<" in command else "\n" + command
     if len(text) > MAX_CHARACTERS:
         text = text[:MAX_CHARACTERS]
@@ -109,9 +111,14 @@ def _without_heredocs(text: str) -> str:
         if found is None or line_end < 0:
             at = text.find("<<", at + 2)
             continue
-        kept.append(text[position : found.start()])
-        kept.append(text[found.end() : line_end])
-        position = _end_of_heredoc(text, line_end, found[2])
+        body = line_end
+        while found is not None:  # several may begin in one line; their texts follow each other
+            kept.append(text[position : found.start()])
+            position = found.end()
+            body = _end_of_heredoc(text, body, found[2])
+            found = _HEREDOC.search(text, position, line_end)
+        kept.append(text[position:line_end])
+        position = body
         at = text.find("<<", position)
     kept.append(text[position:])
     return "".join(kept)
@@ -131,8 +138,6 @@ def _end_of_heredoc(text: str, start: int, tag: str) -> int:
 
 def _without_quotes(text: str, quoted: list[str]) -> str:
     """The text with a mark for each quoted part; the parts are appended to `quoted`."""
-    if _MARK in text:
-        text = text.replace(_MARK, " ")
     parts: list[str] = []
     position = 0
     double, single = text.find('"'), text.find("'")

@@ -10,6 +10,7 @@
 
 import os
 from collections.abc import Iterable
+from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -167,11 +168,11 @@ class SegmentStore:
         Returns the state as it is then: a fresh one where the file was not the one that was read before.
         """
         try:
-            stream = open(raw, "rb", buffering=_BUFFER)  # noqa: SIM115
+            file = open(raw, "rb", buffering=0)  # noqa: SIM115
         except FileNotFoundError:
             return _State()
-        with stream:
-            if state.offset > 0 and mark_of(stream.raw, state.offset) != state.mark:
+        with file, BufferedReader(file, _BUFFER) as stream:
+            if state.offset > 0 and mark_of(file, state.offset) != state.mark:
                 state = _State()
             fold = state.fold
             fold.session = session
@@ -195,7 +196,7 @@ class SegmentStore:
                     for segment in fold.take_closed():
                         closed.setdefault(segment.layer, bytearray()).extend(_line_of(segment))
             if offset != start:
-                state.offset, state.line, state.mark = offset, number, mark_of(stream.raw, offset)
+                state.offset, state.line, state.mark = offset, number, mark_of(file, offset)
         return state
 
     def _write_segments(self, session: str, state: _State, closed: dict[str, bytearray]) -> None:
