@@ -49,22 +49,53 @@ HEADERS = ("bearer", "basic", "authorization", "cookie")
 _NOISE = b"\\\"'` t"
 """What may stand between a name and its sign in JSON, also escaped once more (`\\t` is a tab)."""
 
+_TOKEN = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.+/=~"
+"""What keys consist of; at least eight of these stand behind a mark."""
+
+_ALPHANUMERIC = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
+_SPLIT = bytes(code if code in _ALPHANUMERIC else 32 for code in range(256))
+"""Everything but letters and digits becomes a space: what is left are the words that marks and names consist of."""
+
+_ESCAPES = frozenset(b"nrtbf")
+"""Letters that a word may begin with because of an escape before it (`\\nsk-…`)."""
+
+_MARK_BYTES = tuple(mark.encode() for mark in MARKS)
+_ANYWHERE_BYTES = tuple(mark.encode() for mark in ANYWHERE)
+_NAME_BYTES = tuple(name.encode() for name in LAST_WORDS)
+_HEADER_BYTES = frozenset(name.encode() for name in HEADERS)
+
+_BY_HEAD: dict[bytes, list[bytes]] = {}
+"""First word of a mark → the marks; for those that end in their first word, its first two letters."""
+for _mark in _MARK_BYTES:
+    _head = _mark.translate(_SPLIT).split()[0]
+    _BY_HEAD.setdefault(_head if _head != _mark else _head[:2], []).append(_mark)
+_HEADS = frozenset(_BY_HEAD)
+
+_BY_TAIL: dict[bytes, list[bytes]] = {}
+"""Last three letters of a name → the names."""
+for _name in _NAME_BYTES:
+    _BY_TAIL.setdefault(_name[-3:], []).append(_name)
+_TAILS = frozenset(_BY_TAIL)
+
 
 def suspicious(data: bytes) -> bool:
     """Whether the bytes of a JSON event may hold a secret."""
-    return _has_mark(data) or _has_assignment(data) or _has_login(data)
+    words = set(data.translate(_SPLIT).split())
+    words |= {word[1:] for word in words if word[0] in _ESCAPES} | {word[5:] for word in words if word[:2] == b"u0"}
+    return _has_mark(data, words) or _has_word(data, words) or _has_login(data)
 
 
-def _has_mark(data: bytes) -> bool:
+def _has_mark(data: bytes, words: set[bytes]) -> bool:
     if any(part in data for part in _ANYWHERE_BYTES):
         return True
-    for mark in _MARK_BYTES:
-        at = data.find(mark)
-        while at >= 0:
-            behind = data[at + len(mark) : at + len(mark) + 8]
-            if len(behind) == 8 and not behind.translate(None, _TOKEN) and _begins(data, at):
-                return True
-            at = data.find(mark, at + 1)
+    for head in _HEADS & (words | {word[:2] for word in words}):
+        for mark in _BY_HEAD[head]:
+            at = data.find(mark)
+            while at >= 0:
+                behind = data[at + len(mark) : at + len(mark) + 8]
+                if len(behind) == 8 and not behind.translate(None, _TOKEN) and _begins(data, at):
+                    return True
+                at = data.find(mark, at + 1)
     return False
 
 
@@ -75,21 +106,28 @@ def _begins(data: bytes, at: int) -> bool:
     return b"\\" in data[max(at - 6, 0) : at]
 
 
-def _has_assignment(data: bytes) -> bool:
-    """A name that may hold a secret, with a sign and a value behind it; or a word of HTTP."""
-    folded = data.lower()
-    if any(word in folded for word in _HEADER_BYTES):
+def _has_word(data: bytes, words: set[bytes]) -> bool:
+    """A word of HTTP or of a login, or a name that may hold a secret with a sign and a value behind it."""
+    small = {word.lower() for word in words}
+    if not small.isdisjoint(_HEADER_BYTES) or b"sshpass" in small or (b"login" in small and b"password" in small):
         return True
-    for name in _NAME_BYTES:
-        at = folded.find(name)
-        while at >= 0:
-            end = at + len(name)
-            rest = folded[end : end + 24].lstrip(_NOISE)
-            if rest[:1] in (b":", b"=", b",") or (
-                folded[end : end + 1] in b" =" and b"--" in folded[max(at - 64, 0) : at]
-            ):
-                return True
-            at = folded.find(name, end)
+    tails = _TAILS & {word[-3:] for word in small}
+    if not tails:
+        return False
+    folded = data.lower()
+    return any(_is_assigned(folded, name) for tail in tails for name in _BY_TAIL[tail])
+
+
+def _is_assigned(folded: bytes, name: bytes) -> bool:
+    at = folded.find(name)
+    while at >= 0:
+        end = at + len(name)
+        rest = folded[end : end + 24].lstrip(_NOISE)
+        if rest[:1] in (b":", b"=", b","):
+            return True
+        if folded[end : end + 1] in b" =" and b"--" in folded[max(at - 64, 0) : at]:
+            return True
+        at = folded.find(name, end)
     return False
 
 
@@ -103,24 +141,10 @@ def _has_login(data: bytes) -> bool:
             if end >= 0 and not any(part in data[begin:end] for part in (b"/", b" ", b'"')):
                 return True
             at = data.find(sign, begin)
-    for option in (b"-u", b"--user", b"--proxy-user"):
-        at = data.find(option)
-        while at >= 0:
-            begin = at + len(option)
-            word = data[begin : begin + 160].lstrip(b" =\\\"'").partition(b" ")[0]
-            if b":" in word:
-                return True
-            at = data.find(option, begin)
-    if b"sshpass" in data:
-        return True
-    folded = data.lower()
-    return b"login" in folded and b"password" in folded
-
-
-_TOKEN = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.+/=~"
-"""What keys consist of; at least eight of these stand behind a mark."""
-
-_MARK_BYTES = tuple(mark.encode() for mark in MARKS)
-_ANYWHERE_BYTES = tuple(mark.encode() for mark in ANYWHERE)
-_NAME_BYTES = tuple(name.encode() for name in LAST_WORDS)
-_HEADER_BYTES = tuple(name.encode() for name in HEADERS)
+    at = data.find(b"-u")  # -u, --user, --proxy-user
+    while at >= 0:
+        word = data[at + 2 : at + 162].removeprefix(b"ser").lstrip(b" =\\\"'").partition(b" ")[0]
+        if b":" in word:
+            return True
+        at = data.find(b"-u", at + 2)
+    return False
