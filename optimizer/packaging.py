@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from optimizer.capture.prefilter import suspicious
 from optimizer.home import Home
 from optimizer.ids import check_id
 from optimizer.redact import Rules, rules_of
@@ -30,6 +31,8 @@ RUN_FILES = (
 LEFT = ("model", "best", "checkpoints")
 """Folders of a run that a package only names."""
 NEEDED = ("run.json", "config.json", "metrics.jsonl")
+_PIECE = 32 * 1024
+"""Bytes of a JSON-lines file that are looked at together."""
 _NUMBER = re.compile(r"(\d+)\Z")
 
 
@@ -46,12 +49,34 @@ def redactor_of(root: Path) -> Redactor:
         except UnicodeDecodeError:
             return data
         if path.endswith(".jsonl"):
-            return b"\n".join(_clean_json(rules, line, compact=True) for line in data.split(b"\n"))
+            return _clean_lines(rules, data)
         if path.endswith(".json"):
             return _clean_json(rules, data, compact=False)
         return encoded(rules.redact_text(text))
 
     return clean
+
+
+def _clean_lines(rules: Rules, data: bytes) -> bytes:
+    """JSON lines; pieces of the file that cannot hold a secret, which are nearly all, are kept without parsing them."""
+    found: list[bytes] = []
+    start = 0
+    while start < len(data):
+        end = data.find(b"\n", start + _PIECE) + 1 or len(data)
+        piece = data[start:end]
+        start = end
+        if _may_hold_secrets(rules, piece):
+            lines = piece.split(b"\n")
+            piece = b"\n".join(
+                _clean_json(rules, line, compact=True) if _may_hold_secrets(rules, line) else line for line in lines
+            )
+        found.append(piece)
+    return b"".join(found)
+
+
+def _may_hold_secrets(rules: Rules, data: bytes) -> bool:
+    """The prefilter reads bytes as they are: own rules, and letters written as escapes, take the long way."""
+    return bool(rules.patterns or rules.fields) or b"\\u" in data or suspicious(data)
 
 
 def _clean_json(rules: Rules, data: bytes, *, compact: bool) -> bytes:

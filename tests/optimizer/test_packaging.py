@@ -5,11 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import say_yes
 
 from optimizer.evolve import evolve, new_request
 from optimizer.home import Home
 from optimizer.packaging import lineage_draft, redactor_of, task_draft, trial_evidence
+from optimizer.round_types import Answer
 from optimizer.trial.pooled import PooledArms
 from skill_bank.packages.lifecycle import build, draft_of_bank, promote
 from skill_bank.packages.store import PackageStore
@@ -80,9 +80,10 @@ def test_rounds_are_packed_whole_and_their_trial_promotes(
 ) -> None:
     with pytest.raises(PackageError, match="no round between 1 and 2"):
         lineage_draft(home, "first", "math", 1, 2)
+    say_yes = Answer("approve", "unattended")
     text = "train the tiny calculator agent on 64 mixed problems, seed 1"
     request = new_request(home, text, evolution="evolve-1", rounds=2, profile="original", seed=5, plan="quick")
-    evolve(home, request, say_yes, lambda one: None, launcher=launcher, runners=runners)
+    evolve(home, request, lambda *_: say_yes, lambda one: None, launcher=launcher, runners=runners)
     store = PackageStore(home.root / "packages")
     entry, _ = store.add(lineage_draft(home, "first", "math", 1, 3), redactor_of(home.root))
     package = store.open(entry.label)
@@ -118,3 +119,15 @@ def test_rounds_are_packed_whole_and_their_trial_promotes(
     verdict.unlink()
     with pytest.raises(PackageError, match="no verdict yet"):
         trial_evidence(home, trial, ["rllm-config"])
+
+
+def test_long_files_are_cleaned_line_by_line_and_kept_where_nothing_is_secret(home: Home) -> None:
+    plain = [json.dumps({"step": step, "text": "what is 3 + 4?"}) for step in range(4000)]
+    escaped = '{"step": 0, "\\u0070assword": "hunter2hunter2"}'
+    lines = [*plain[:2000], json.dumps({"text": f"use {SECRET}"}), escaped, *plain[2000:]]
+    data = ("\n".join(lines) + "\n").encode()
+    found = redactor_of(home.root)("run/episodes/step-000001.jsonl", data).decode().split("\n")
+    assert found[:2000] + found[2002:] == [*plain, ""]
+    assert SECRET not in found[2000]
+    assert "hunter2" not in found[2001]
+    assert redactor_of(home.root)("a.bin", b"\xff\xfe" + SECRET.encode()) == b"\xff\xfe" + SECRET.encode()

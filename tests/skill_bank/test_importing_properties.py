@@ -78,7 +78,7 @@ def write(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(files=banks())
 def test_the_migrated_bank_compiles_to_the_same_text(
     files: dict[str, str], tmp_path_factory: pytest.TempPathFactory
@@ -106,7 +106,7 @@ def test_the_migrated_bank_compiles_to_the_same_text(
         assert mine.files["SKILL.md"].decode("utf-8") == small.texts[name]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(files=banks(), damage=st.data())
 def test_damage_is_reported_and_never_crashes(
     files: dict[str, str], damage: st.DataObject, tmp_path_factory: pytest.TempPathFactory
