@@ -4,9 +4,10 @@
 
 Search: questions as rollouts ask them (a record's own situation with new values, or a few words of one) against a
 pool of lessons drawn by script, each timed with everything that a rollout waits for; the first one, which reads the
-vectors, is reported apart; processor time beside it tells how much of it other work on the machine costs. Writers: processes that add records to one pool at the same time, then a count. Quality: the
-labelled questions of `pool_questions.json`, recall@3 of the hybrid, of BM25 alone, of the vectors alone, and
-of the hybrid with sentence-transformers where that package and `--sentence-model` are there.
+vectors, is reported apart; processor time beside the clock's tells what other work on the machine costs. Writers:
+processes that add records to one pool at the same time, then a count. Quality: the labelled questions of
+`pool_questions.json`, recall@3 of the hybrid, of BM25 alone, of the vectors alone, and of the hybrid with
+sentence-transformers where that package and `--sentence-model` are there.
 """
 
 import argparse
@@ -277,7 +278,8 @@ def _show(report: dict[str, Any]) -> None:
     search, writers = report["search"], report["writers"]
     print(
         f"search in {search['records']:,} records: p50 {search['p50_ms']:.1f} ms, p95 {search['p95_ms']:.1f} ms, "
-        f"of processor time {search['p95_processor_ms']:.1f} ms, load {search['load']:.1f} (target {search['target_p95_ms']:g}), first {search['first_search_s']:.2f} s, signatures find "
+        f"of processor time {search['p95_processor_ms']:.1f} ms, load {search['load']:.1f} "
+        f"(target {search['target_p95_ms']:g}), first {search['first_search_s']:.2f} s, signatures find "
         f"{search['signature_recall_at_3']:.0%} of the three nearest"
     )
     print(
