@@ -38,6 +38,20 @@ LAYER_VARIABLE = "MCP_EVO_LAYER"
 """Fixes the layer of a whole session."""
 
 
+def named_session() -> str | None:
+    """The session that `$MCP_EVO_SESSION` names, which what is launched here belongs to; None: it names none.
+
+    Raises ValueError for one that cannot be an id.
+    """
+    name = os.environ.get(SESSION_VARIABLE)
+    if name and SESSION_PATTERN.match(name) is None:
+        raise ValueError(
+            f"${SESSION_VARIABLE} {name[:80]!r} is not an id: 1 to 64 of a-z, 0-9, '-' and '_', the first one a letter "
+            "or digit. Correct it or unset it"
+        )
+    return name or None
+
+
 def new_session_id() -> str:
     """`server-20260131-154500-k3f9a0c2`: sorts by time; two servers started in one second differ."""
     return f"server-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"

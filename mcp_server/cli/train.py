@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -13,6 +14,9 @@ import typer
 
 from mcp_server.cli.context import CliState, CommandError, PolicyInForce, policy_in_force, to_stderr, to_stdout
 from mcp_server.cli.live import TrainingView
+from mcp_server.state import named_session
+from optimizer.run_links import record_launch
+from optimizer.store import TrajectoryStore
 from trainer.config import TrainingConfig
 from trainer.runs import supervise
 from trainer.runs.launch import LocalLauncher, follow, start_run
@@ -150,7 +154,15 @@ def train(
         to_stderr().print("mode auto: one run without questions; --auto goes on until the target", markup=False)
     if resolved.config.mode == "approve" and not yes:
         _ask()
-    directory = start_run(workspace, resolved, launcher=launcher, run_id=name, skill_versions=policy.versions)
+    try:
+        session = named_session()
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+    directory = start_run(
+        workspace, resolved, launcher=launcher, run_id=name, session=session, skill_versions=policy.versions
+    )
+    if session is not None:
+        record_launch(TrajectoryStore(workspace.root / "trajectories"), session, directory.run_id, request, time.time())
     see_through(state, workspace, directory, launcher, policy, detach=detach, as_json=as_json)
 
 
