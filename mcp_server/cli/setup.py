@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from mcp_server.cli.context import CliState, CommandError, to_stderr, to_stdout
+from mcp_server.setup.entries import hook_command, our_hook_events
 from mcp_server.setup.files import carry_out, read_bytes, remove_empty
 from mcp_server.setup.json_edit import JsonTextError, parse
 from mcp_server.setup.plan import Plan, difference, plan_install, plan_remove, record_change
@@ -329,7 +330,22 @@ def _notes(request: Request) -> list[str]:
             notes.append("settings.json and .mcp.json hold paths of this machine: think before you commit them")
         else:
             notes.append(f"sessions are recorded where a project, or a folder above it, holds {FOLDER_NAME}")
+        other = targets_of(
+            request.client, Scope.USER if request.scope is Scope.PROJECT else Scope.PROJECT, request.folder
+        )
+        if other.hooks is not None and _differs(other.hooks, hook_command(request.connection)):
+            notes.append(f"{other.hooks} runs another mcp-evo-hook, too: events here are recorded twice")
     return notes
+
+
+def _differs(path: Path, command: str) -> bool:
+    """Whether a file has hooks of ours with another command; a client runs equal ones once."""
+    try:
+        data = read_bytes(path)
+        found = {} if data is None else our_hook_events(data.decode("utf-8"))
+    except (SetupError, JsonTextError, UnicodeDecodeError):  # not the file that is asked about
+        return False
+    return bool(set(found.values()) - {command})
 
 
 def _settings(path: Path) -> dict[str, Any]:

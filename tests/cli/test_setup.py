@@ -358,6 +358,14 @@ def test_user_scope(place: Path, run: Run, tmp_path: Path) -> None:
     assert run("claude-code", "--user", "--project")[0] == 1
 
 
+def test_hooks_of_both_scopes_that_differ_are_told(place: Path, run: Run, tmp_path: Path) -> None:
+    assert run("claude-code", "--user", "--yes", "--no-skills")[0] == 0
+    _, out, _ = run("claude-code", "--yes", "--no-skills", "--json")
+    assert not any("recorded twice" in note for note in json.loads(out)["notes"])  # equal commands are run once
+    _, out, _ = run("claude-code", "--dry-run", "--no-skills", "--json", "--workspace", str(tmp_path / "other"))
+    assert any("recorded twice" in note for note in json.loads(out)["notes"])
+
+
 def test_a_workspace_elsewhere_is_named_to_both(place: Path, run: Run, tmp_path: Path) -> None:
     other = tmp_path / "else where"
     assert run("claude-code", "--yes", "--no-skills", "--workspace", str(other))[0] == 0
