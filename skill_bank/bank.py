@@ -16,7 +16,7 @@ from skill_bank.patchfile import parse_patch
 from skill_bank.reading import ReadableBank
 from skill_bank.seeding import SHIPPED, copy_shipped
 from skill_bank.squash import Folding
-from skill_bank.swap import replace_folders
+from skill_bank.swap import remove_abandoned, replace_folders
 from skill_bank.types import (
     BankError,
     BuiltSkill,
@@ -120,6 +120,7 @@ class SkillBank(ReadableBank):
         if out is None or dry_run:
             return CompileReport(skills, (), tuple(skills))
         folder = Path(out)
+        remove_abandoned(folder)
         replaced = replace_folders({folder / name: one.files for name, one in skills.items()})
         changed = tuple(name for name in skills if folder / name in replaced)
         return CompileReport(skills, changed, tuple(name for name in skills if name not in changed), {}, folder)

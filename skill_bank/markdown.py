@@ -335,6 +335,12 @@ def _check_spec(head: FrontMatter, file: str, skill: str, problems: list[Problem
                 )
             elif key != "metadata" and not isinstance(one.value, str):
                 problems.append(Problem(file, one.line, f"'{key}' is not text", "Put it in quotes"))
+    metadata = head.node.value.get("metadata")
+    if metadata is not None and (
+        not isinstance(metadata.value, dict)
+        or any(isinstance(one.value, (dict, list)) for one in metadata.value.values())
+    ):
+        problems.append(Problem(file, metadata.line, "'metadata' is not a mapping of words to texts", "Nest nothing"))
     fields = head.node.plain
     name, description = fields.get("name"), fields.get("description")
     if name != skill:

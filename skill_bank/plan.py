@@ -116,6 +116,11 @@ def check_own(source: SkillSource, selection: Selection, problems: list[Problem]
                         Problem(patch.file, patch.line_of(name), f"names the patch '{given}', which does not exist",
                                 "Correct or drop the name")
                     )  # fmt: skip
+        if (newer := _own(source, patch.superseded_by)) and newer in chosen | selection.folded:
+            problems.append(
+                Problem(patch.file, patch.line_of("superseded_by"), f"'{id_}' is superseded by '{newer}' and both are "
+                        "active", f"Deactivate '{id_}'")
+            )  # fmt: skip
     for id_ in (*selection.ids, *sorted(selection.folded & source.patches.keys())):
         patch = source.patches[id_]
         for given in patch.conflicts_with:

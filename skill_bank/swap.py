@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -51,6 +52,20 @@ def _flush(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+ABANDONED_S = 60
+"""Age from which a staging folder outside of a bank counts as left by a writer that died: staging takes seconds."""
+
+
+def remove_abandoned(parent: Path) -> None:
+    """Takes away what killed writers left in a folder that no lock guards."""
+    for left in sorted(parent.glob(f"{_STAGING}*")) if parent.is_dir() else ():
+        try:
+            if left.stat().st_mtime < time.time() - ABANDONED_S:
+                shutil.rmtree(left)
+        except FileNotFoundError:  # its writer lives and has just put it in place
+            continue
 
 
 def recover(parent: Path) -> None:

@@ -200,6 +200,20 @@ def test_what_a_conflict_names_must_exist(tmp_path: Path) -> None:
     assert any("supersedes 't:a' of another skill" in one for one in said), said
 
 
+def test_a_superseded_patch_is_not_active_beside_its_successor(tmp_path: Path) -> None:
+    patches = (patch_text("a", "one", "A", superseded_by="b"), patch_text("b", "two", "B"))
+    root = write_bank(tmp_path, {"s": skill("First.", *patches)})
+    assert any("'a' is superseded by 'b' and both are active" in one for one in problems_of(root))
+
+
+@pytest.mark.parametrize("metadata", ["metadata: words", "metadata:\n  author:\n    name: x"])
+def test_metadata_is_a_mapping_of_words_to_texts(tmp_path: Path, metadata: str) -> None:
+    root = write_bank(tmp_path, {"s": skill()})
+    base = root / "rllm/s/base.md"
+    base.write_text(base.read_text().replace("description: Does s.", f"description: Does s.\n{metadata}"))
+    assert any("base.md:4: 'metadata' is not a mapping" in one for one in problems_of(root))
+
+
 # Numbers in prose
 
 
