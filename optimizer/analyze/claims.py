@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from optimizer.analyze.comparing import Comparator, Outcome, compare
 from optimizer.analyze.readings import Axis, number_in
 from optimizer.analyze.series import Point, Series, SeriesBook
-from optimizer.analyze.splits import split_asked
+from optimizer.analyze.splits import TRAIN, split_asked
 from optimizer.analyze.wording import says_more
 from optimizer.events import Event
 from optimizer.ids import content_id
@@ -247,10 +247,21 @@ def _check_series(claim: Claim, session: str, book: SeriesBook, known_lines: set
         return _no(claim, statement, trouble)
     by_step = series.key.axis is Axis.STEP
     steps = book.steps_of_run.get((series.key.run, series.key.launch)) if by_step else None
+    if claim.comparator is Comparator.COUNT:
+        steps = _steps_to_count(claim, series, steps)
     outcome = compare(claim.comparator, claim.value, points, claim.steps, steps)
     if not outcome.holds:
         return _no(claim, statement, outcome.reason)
     return _yes(claim, session, statement, series, points, outcome)
+
+
+def _steps_to_count(claim: Claim, series: Series, known: int | None) -> int | None:
+    """How many steps a count without a range has to reach: all that the session shows, for a training series all that
+    the run is known to have."""
+    if claim.steps is not None:
+        return None
+    shown = len(series.measured())
+    return max(shown, known or 0) if series.key.split == TRAIN else shown
 
 
 def _yes(claim: Claim, session: str, statement: str, series: Series, points: list[Point], outcome: Outcome) -> Checked:

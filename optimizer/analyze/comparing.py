@@ -38,7 +38,7 @@ class Comparator(StrEnum):
 _WORDS = {
     Comparator.EQ: "is", Comparator.LT: "is below", Comparator.GT: "is above", Comparator.FALLS_TO: "falls to",
     Comparator.RISES_TO: "rises to", Comparator.MEAN: "has the mean", Comparator.MIN: "has the minimum",
-    Comparator.MAX: "has the maximum", Comparator.COUNT: "has so many steps:",
+    Comparator.MAX: "has the maximum", Comparator.COUNT: "is shown at so many steps:",
 }  # fmt: skip
 
 
@@ -70,7 +70,7 @@ def compare(
     if comparator in (Comparator.LT, Comparator.GT):
         return _bound(comparator, printed, points, values, steps, known_steps)
     if comparator is Comparator.COUNT:
-        return _count(printed, values)
+        return _count(printed, values, known_steps)
     if comparator in (Comparator.MEAN, Comparator.MIN, Comparator.MAX):
         return _statistic(comparator, printed, points, values, steps, known_steps)
     return _trend(comparator, printed, values, steps, known_steps)
@@ -166,11 +166,13 @@ def _bound(
     return Outcome(True, f"all {len(used)} value(s) shown", extreme.value, len(used), used=used)
 
 
-def _count(printed: str, values: dict[float, Point]) -> Outcome:
+def _count(printed: str, values: dict[float, Point], known: int | None) -> Outcome:
     if float(printed) <= 0:
         return Outcome(False, "that something is not found in the events does not show that it was not measured")
     if len(values) != float(printed):
         return Outcome(False, f"the cited lines show {len(values)} step(s)")
+    if known is not None and known > len(values):
+        return Outcome(False, f"the cited lines show {len(values)} of the {known} steps that are known")
     used = list(values.values())
     return Outcome(True, "in the cited lines; others may not have been shown", len(used), len(used), used=used)
 
@@ -235,7 +237,8 @@ def _trend(
 def complete(points: Sequence[Point]) -> list[Point]:
     """The points without a last one that is the mean of fewer than half as many steps as others: an epoch begun."""
     most = max((point.reading.n or 1 for point in points), default=1)
-    if points and (points[-1].reading.n or 1) * 2 < most:
+    last = points[-1].reading.n if points else None
+    if last is not None and last * 2 < most:
         return list(points[:-1])
     return list(points)
 

@@ -7,7 +7,7 @@ Programs that only mention one (`cat run_x.sh`, `grep main_ppo`) launch nothing.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from optimizer.analyze.runs_named import named_runs
 from optimizer.analyze.texts import command_of, input_text, output_text
@@ -55,6 +55,25 @@ def find_launches(calls: Sequence[Event], known: set[str]) -> list[Launch]:
         launch = _launch(event, known)
         if launch is not None:
             found.append(launch)
+    return found
+
+
+def with_runs_by_log(launches: Sequence[Launch], calls: Sequence[Event], known: set[str]) -> list[Launch]:
+    """Launches that name no run get the one that their own log states: a later call shows the log file, and its output
+    names exactly one run."""
+    found = []
+    for at, launch in enumerate(launches):
+        if launch.run is not None or launch.log is None:
+            found.append(launch)
+            continue
+        again = next((other.line for other in launches[at + 1 :] if other.log == launch.log), None)
+        runs: set[str] = set()
+        for event in calls:
+            inside = event.line > launch.line and (again is None or event.line < again)
+            if inside and launch.log in input_text(event):
+                here = named_runs(output_text(event), known)
+                runs |= set(here) if len(here) == 1 else set()
+        found.append(replace(launch, run=next(iter(runs)) if len(runs) == 1 else None))
     return found
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from optimizer.analyze.authorship import WRITERS, Authorship
-from optimizer.analyze.launches import Launch, find_launches
+from optimizer.analyze.launches import Launch, find_launches, with_runs_by_log
 from optimizer.analyze.parsers import TableMemory, read_all
 from optimizer.analyze.readings import Axis, Reading, Role
 from optimizer.analyze.runs_named import RunOfRow, named_runs, stated_runs
@@ -114,7 +114,7 @@ class SeriesBook:
         for event in calls:
             book.runs |= stated_runs(input_text(event)) | stated_runs(output_text(event))
             book.runs |= {event.run_id} if event.run_id else set()
-        book.launches = find_launches(calls, book.runs)
+        book.launches = with_runs_by_log(find_launches(calls, book.runs), calls, book.runs)
         memory, author = TableMemory(), Authorship()
         for event in calls:
             text = output_text(event)

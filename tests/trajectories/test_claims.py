@@ -76,6 +76,7 @@ FAILS: list[tuple[dict[str, Any], str]] = [
     ({**HELD, "comparator": "eq", "value": 0.45, "steps": 5}, "no value of it in steps 5 to 5"),
     ({**HELD, "comparator": "mean", "value": 0.48}, "steps are not in the cited lines"),
     ({**HELD, "comparator": "rises_to", "value": 0.52}, "too few"),
+    ({**SCORE, "run": "run_42", "lines": [8], "comparator": "count", "value": 1}, "1 of the 12 steps"),
     ({**HELD, "comparator": "count", "value": 0}, "does not show that it was not measured"),
     ({**SCORE, "run": "run_42", "comparator": "eq", "value": 0.54, "steps": 12}, "not of run_42"),
     ({**SCORE, "lines": [6, 8], "run": None, "comparator": "eq", "value": 0.51, "steps": 12}, "several runs"),

@@ -324,6 +324,15 @@ def test_what_launches_a_training(command: str, launches: bool) -> None:
     assert bool(find_launches([bash(0, command)], set())) is launches
 
 
+def test_a_launch_that_names_no_run_has_the_one_its_log_states() -> None:
+    calls = [
+        bash(0, "nohup python -m lab.train cfg > /tmp/a.log 2>&1 &", "pid 1"),
+        bash(1, "tail /tmp/a.log", "Run ID:  run_77\nStep Trajs Reward\n1/4 8 0.250"),
+        bash(2, "tail /tmp/a.log; ls out/runs/run_78/", "run_77 run_78"),
+    ]
+    assert [one.run for one in SeriesBook.build("s", calls).launches] == ["run_77"]
+
+
 def test_who_wrote_a_number() -> None:
     def own(event: Event, printed: str, line: str, author: Authorship) -> bool:
         author.take(event, str(event.response["stdout"]))

@@ -35,30 +35,43 @@ def detect(view: View) -> list[Finding]:
 
 def _still_rising(view: View) -> list[Finding]:
     found = []
-    told: set[str | None] = set()  # runs whose epochs were looked at: their steps say the same with more noise
+    for series in _longest(view):
+        axis = series.key.axis
+        points = complete(series.measured())
+        averaged = sum(point.reading.n or 1 for point in points)
+        tail = points[-3:] if axis is Axis.EPOCH else points[len(points) // 2 :]
+        if len(points) < 3 or averaged < MIN_RISE_STEPS or (axis is Axis.STEP and len(tail) < MIN_RISE_POINTS):
+            continue
+        flat = tail[-1].value <= tail[-2].value == tail[-3].value
+        if flat or not trends_up([p.value for p in tail], sum(p.reading.n or 1 for p in tail)):
+            continue
+        ends = ", ".join(point.reading.printed for point in points[-3:])
+        reach = f"{axis}s {points[-3].step:g} to {points[-1].step:g}, {averaged} steps in all"
+        what = (
+            f"{series.name}{_of(series)} still rises at the end of what is shown: {ends} ({reach}); "
+            f"on split {series.key.split or 'not stated'}"
+        )
+        metric = _metric(series, points[-1], averaged)
+        key = (series.name, series.key.run, axis)
+        lines = [point.line for point in points]
+        found.append(finding(view, "still_rising", key, what, lines, confidence=0.9, metrics=[metric]))
+    return found
+
+
+def _longest(view: View) -> list[Series]:
+    """For each launch of a run the reward series that reaches furthest: by epochs where there are any, because steps
+    say the same with more noise."""
+    best: dict[tuple[str | None, int], tuple[tuple[bool, float, int], Series]] = {}
     for axis in (Axis.EPOCH, Axis.STEP):
         for series in view.book.training(axis):
             points = complete(series.measured())
-            averaged = sum(point.reading.n or 1 for point in points)
-            if not _REWARD.search(series.name) or len(points) < 3 or averaged < MIN_RISE_STEPS:
+            if not _REWARD.search(series.name) or len(points) < 3:
                 continue
-            tail = points[-3:] if axis is Axis.EPOCH else points[len(points) // 2 :]
-            flat = tail[-1].value <= tail[-2].value == tail[-3].value
-            if flat or (axis is Axis.STEP and (len(tail) < MIN_RISE_POINTS or series.key.run in told)):
-                continue
-            told.add(series.key.run)
-            if not trends_up([p.value for p in tail], sum(p.reading.n or 1 for p in tail)):
-                continue
-            ends = ", ".join(point.reading.printed for point in points[-3:])
-            what = (
-                f"{series.name}{_of(series)} still rises at the end: {ends} ({axis}s {points[-3].step:g} to "
-                f"{points[-1].step:g}, {averaged} steps in all); on split {series.key.split or 'not stated'}"
-            )
-            metric = _metric(series, points[-1], averaged)
-            key = (series.name, series.key.run, axis)
-            lines = [point.line for point in points]
-            found.append(finding(view, "still_rising", key, what, lines, confidence=0.9, metrics=[metric]))
-    return found
+            reach = (axis is Axis.EPOCH, points[-1].step or 0.0, len(points))
+            place = (series.key.run, series.key.launch)
+            if place not in best or reach > best[place][0]:
+                best[place] = (reach, series)
+    return [series for _, series in best.values()]
 
 
 def _zero_at_cap(view: View) -> list[Finding]:
