@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -556,8 +557,6 @@ def test_secrets_of_others_are_not_shown(place: Path, run: Run) -> None:
 
 def test_the_hook_that_was_set_up_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command line as it stands in the settings, run by a shell as the client does, writes into the workspace."""
-    import subprocess
-
     installed = Path(sys.executable).with_name("mcp-evo-hook")
     if not installed.is_file():
         pytest.skip(f"mcp-evo-hook is not installed beside {sys.executable}")
@@ -570,3 +569,45 @@ def test_the_hook_that_was_set_up_records(tmp_path: Path, monkeypatch: pytest.Mo
     done = subprocess.run(line, shell=True, input=json.dumps(event).encode(), capture_output=True, cwd="/", check=True)
     assert (done.stdout, done.stderr) == (b"", b"")
     assert (project / ".mcp-evo" / "trajectories" / "raw" / "s-1" / "events.jsonl").is_file()
+
+
+def test_the_server_that_was_set_up_starts_as_desktop_starts_it(
+    place: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In `/`, with no PATH and nothing else of the user's environment; a first call works and is on record."""
+    installed = Path(sys.executable).with_name("mcp-evo")
+    if not installed.with_name("mcp-evo-hook").is_file():
+        pytest.skip(f"mcp-evo is not installed beside {sys.executable}")
+    monkeypatch.setattr(sys, "argv", [str(installed)])
+    code, out, _ = run("claude-desktop", "--yes", "--json")
+    document = json.loads(out)
+    assert (code, document["server"]) == (0, str(installed))
+    entry = json.loads(Path(document["changes"][0]["path"]).read_text(encoding="utf-8"))["mcpServers"]["evo"]
+    server = subprocess.Popen(
+        [entry["command"], *entry["args"]],
+        cwd="/",
+        env=entry["env"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert server.stdin is not None
+    assert server.stdout is not None
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "desktop", "version": "1"}}
+    messages: list[dict[str, Any]] = [
+        {"id": 1, "method": "initialize", "params": hello},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": {"name": "list_runs", "arguments": {}}},
+    ]
+    answers = []
+    with server.stdin as wire:
+        for message in messages:
+            wire.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+            wire.flush()
+            if "id" in message:
+                answers.append(json.loads(server.stdout.readline()))
+    assert server.wait(30) == 0
+    server.stdout.close()
+    assert [answer["id"] for answer in answers] == [1, 2]
+    assert answers[1]["result"].get("isError") in (None, False)
+    assert list((Path(entry["env"]["MCP_EVO_HOME"]) / "trajectories" / "raw").glob("*/events.jsonl"))
