@@ -104,7 +104,9 @@ def test_a_pool_that_comes_back_is_used_again(path: Path, tmp_path: Path) -> Non
     assert found.problem is not None
     assert found.problem.kind is ProblemKind.MISSING
     assert "experience init later" in found.problem.say
+    assert source.open_now() is not None
     path.rename(tmp_path / "later.db")
+    assert source.open_now() is None
     assert source.retrieve("Adding 3 and 4").ids == ("adding",)
     source.close()
 

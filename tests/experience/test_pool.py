@@ -36,6 +36,10 @@ def test_what_is_added_is_found_with_everything_that_is_known(pool: ExperiencePo
         ),
         (("Adding", "use the tool search"), ("Adding", "do not use the tool search"), "contradiction"),
         (("查询城市天气时", "先用搜索工具"), ("查询城市天气时", "不要先用搜索工具"), "contradiction"),
+        (("Adding", "do not use plus with x + y: it lost"), ("Adding", "use plus with x + y"), "contradiction"),
+        (("Adding", "do not use plus with x + y: it lost"), ("Adding", "use plus with x - y"), "unrelated"),
+        (("Adding", "use x + y, not x * y"), ("Adding", "use x + y, not x - y"), "unrelated"),
+        (("Adding", "use x + y, not x * y"), ("Adding", "use x - y, not x * y"), "contradiction"),
         (("house 12: x @ y", "use x + y"), ("house 21: x @ y", "use x + y"), "unrelated"),
         (
             ("Adding x and y", "use calculate with x + y"),

@@ -47,7 +47,8 @@ class Compared:
 
 def compare(a: ExperienceRecord, b: ExperienceRecord, embedder: Embedder) -> Compared:
     """The relation of two records; symmetric."""
-    texts = [a.when_to_use, b.when_to_use, a.content, b.content, skeleton(a.content), skeleton(b.content)]
+    first, second = core(a.content), core(b.content)
+    texts = [a.when_to_use, b.when_to_use, a.content, b.content, skeleton(first), skeleton(second)]
     vectors = embedder.embed(texts)
     situation, advice, build = (_cosine(vectors[i], vectors[i + 1], texts[i], texts[i + 1]) for i in (0, 2, 4))
     same_situation = situation >= SAME and literals(a.when_to_use) == literals(b.when_to_use)
@@ -55,14 +56,21 @@ def compare(a: ExperienceRecord, b: ExperienceRecord, embedder: Embedder) -> Com
     if not same_situation or not same_family or a.kind is not b.kind:
         return Compared(Relation.UNRELATED, situation, advice)
     opposed = negated(a) != negated(b)
-    equal_literals = _literal_order(a.content) == _literal_order(b.content)
-    if advice >= SAME and equal_literals and not opposed:
+    if advice >= SAME and _literal_order(a.content) == _literal_order(b.content) and not opposed:
         return Compared(Relation.DUPLICATE, situation, advice)
-    if opposed and equal_literals and _affirmed(a.content) == _affirmed(b.content):
+    equal_literals = _literal_order(first) == _literal_order(second)
+    if opposed and equal_literals and _affirmed(first) == _affirmed(second):
         return Compared(Relation.CONTRADICTION, situation, advice)
     if build >= SAME and not opposed and not equal_literals and a.polarity is b.polarity and not negated(a):
         return Compared(Relation.CONTRADICTION, situation, advice)
     return Compared(Relation.UNRELATED, situation, advice)
+
+
+def core(advice: str) -> str:
+    """The advice without its reason (`…: it lost`) and without what it is set against (`…, not …`)."""
+    for mark in (": it ", ", not ", "; do not ", "，不要", "，而不是"):
+        advice = advice.split(mark)[0]
+    return advice
 
 
 def negated(record: ExperienceRecord) -> bool:

@@ -35,6 +35,15 @@ class PoolSource:
     _unsaved: list[ExperienceRecord] = field(default_factory=list, repr=False)
     _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
+    def open_now(self) -> PoolProblem | None:
+        """Opens the file and reads its vectors, which the first question would else wait for."""
+        with self._lock:
+            try:
+                self._opened().search("ready", 1)
+            except PoolError as error:
+                return self._failed(error)
+            return None
+
     def retrieve(self, query: str, k: int = 3) -> Retrieval:
         """The best records for a question, or the problem."""
         started = time.perf_counter()
