@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from optimizer.capture.transcripts import TranscriptCounts, read_transcript
+from optimizer.capture.transcripts import TranscriptCounts, read_transcript, told_by
 from optimizer.events import BadEvent, Event, EventKind, parse
 from optimizer.ids import ID_PATTERN
 from optimizer.store import TrajectoryStore
@@ -22,7 +22,7 @@ class Imported:
     """What an import did."""
 
     session: str | None
-    """Folder of the session in the store; None: the transcript holds no event."""
+    """Folder of the session in the store; None: the transcript holds no event, or is told with its session's own."""
     added: int
     known: int
     """Events that the session held before."""
@@ -33,7 +33,12 @@ class Imported:
 
 
 def import_transcript(path: Path, store: TrajectoryStore) -> Imported:
-    """Adds the events of a Claude Code transcript to its session, redacted. Raises OSError."""
+    """Adds the events of a Claude Code transcript to its session, redacted. Raises OSError.
+
+    A sub-agent's file beside its session's own is passed over: it is told with that one, in its place.
+    """
+    if told_by(path) is not None:
+        return Imported(None, 0, 0, 0, [], 0)
     counts = TranscriptCounts()
     session: str | None = None
     added = known = 0

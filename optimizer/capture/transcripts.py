@@ -93,6 +93,17 @@ def _is_uuid(name: str) -> bool:
     return len(name) == 36 and name.count("-") == 4
 
 
+def told_by(path: Path) -> Path | None:
+    """The session's own transcript, where `path` is a sub-agent's file that is read together with it."""
+    if not path.stem.startswith("agent-"):
+        return None
+    if path.parent.name == "subagents":
+        main = path.parent.parent.with_suffix(".jsonl")
+    else:
+        main = path.with_name(f"{session_of(path)}.jsonl")
+    return main if main != path and main.is_file() else None
+
+
 def _agent_files(path: Path, session: str) -> dict[str, Path]:
     """Sub-agent → its file, in the order of their names."""
     found = {}

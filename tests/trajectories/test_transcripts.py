@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from optimizer.capture.forks import HarnessForks, copied_from, first_sessions, is_harness_fork
 from optimizer.capture.hooks import capture
 from optimizer.capture.importing import import_transcript
-from optimizer.capture.transcripts import TranscriptCounts, read_transcript
+from optimizer.capture.transcripts import TranscriptCounts, read_transcript, told_by
 from optimizer.clip import CLIPPED, FIELD_BYTES, MANY, clip, clip_text
 from optimizer.events import Event, EventKind
 from optimizer.outcome import Outcome, outcome_of
@@ -176,6 +176,22 @@ def test_sub_agents_have_files_of_their_own(tmp_path: Path, place: str) -> None:
         elif event.kind == EventKind.SUBAGENT_END:
             ends[event.agent] = forks.end(event.agent, event.agent_type)
     assert ends == {AGENT: False, "afork": True}
+
+
+def test_a_sub_agent_s_file_is_told_with_its_session(tmp_path: Path) -> None:
+    store = TrajectoryStore(tmp_path / "trajectories")
+    log = Writer()
+    log.prompt("explore")
+    path = log.write(session_file(tmp_path))
+    inner = sub_agent(1).write(tmp_path / SESSION / "subagents" / f"agent-{AGENT}.jsonl")
+    beside = sub_agent(1, agent="aolder").write(tmp_path / "agent-aolder.jsonl")
+    alone = sub_agent(1, session="f" * 36, agent="alone").write(tmp_path / "agent-alone.jsonl")
+    assert [told_by(one) for one in (path, inner, beside, alone)] == [None, path, path, None]
+    assert [import_transcript(one, store).added for one in (inner, beside)] == [0, 0]
+    import_transcript(path, store)
+    import_transcript(alone, store)
+    assert {event.agent for event in store.read(SESSION).events} == {"main", AGENT, "aolder"}
+    assert [event.agent for event in store.read("f" * 36).events if event.is_call] == ["alone"]
 
 
 def test_sidechains_between_the_lines(tmp_path: Path) -> None:
