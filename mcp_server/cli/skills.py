@@ -73,9 +73,12 @@ def compile_command(
     try:
         report = source.compile(chosen, out=out, profile=profile, dry_run=dry_run)
     except BankError as error:
-        if as_json:
-            print_json(_document(None) | {"problems": problem_rows(error.problems)})
-        raise
+        if not as_json:
+            raise
+        print_problems(console_for(True), error.problems)
+        told = {"error": str(error), "kind": type(error).__name__, "problems": problem_rows(error.problems)}
+        print_json(_document(None) | told)
+        raise typer.Exit(1) from error
     if as_json:
         print_json(_document(report) | {"problems": []})
         return
