@@ -29,11 +29,8 @@ _READERS = frozenset({"ls", "cat", "head", "tail", "wc", "stat", "find", "grep",
 """Utilities that change nothing: with them a command may look whether something is there yet."""
 
 _GIT = "fatal: "
-_BEGINNINGS = re.compile(
-    r"\n(?=[/a-z])(?:(?:/bin/)?(?:ba|z|da)?sh|fatal|awk|bfs|c(?:at|hmod|p|url)|d(?:iff|mesg|u)|find|git|grep|head|ls"
-    r"|m(?:kdir|v)|rm|s(?:ed|tat)|ta(?:il|r)|timeout|ugrep|wc): "
-)
-"""Any of the beginnings: one quick look before all others, and most outputs have none."""
+_BEGINNING = re.compile(r"\n[/a-z][a-z/]{1,8}: ")
+"""What any of the beginnings looks like: one quick look before all others, and most outputs have none."""
 _TRACEBACK = "Traceback (most recent call last)"
 _OWN_TRACEBACK = re.compile(re.escape(_TRACEBACK) + r':?\s*\n\s+File "<(?:string|stdin)>"')
 _PYTHON = re.compile(r"\bpython[\d.]*\b")
@@ -54,7 +51,7 @@ def printed(stdout: str, stderr: str) -> str:
 
 def says_nothing(command: str, text: str) -> bool:
     """Whether the output holds nothing that the rules below look for; true of most outputs, and quickly told."""
-    if ": " in text and _BEGINNINGS.search(text) is not None:
+    if _BEGINNING.search(text) is not None:
         return False
     return "python" not in command or not ("\nError" in text or _TRACEBACK in text)
 
@@ -90,7 +87,7 @@ def _runs_a_script(program: str, words: list[str]) -> bool:
 
 
 def _complaint(command: str, text: str, *, sure: bool) -> str | None:
-    if _BEGINNINGS.search(text) is not None:
+    if _BEGINNING.search(text) is not None:
         line = _first_line(text, _SHELL_BEGINNING, _SHELL_WORDS, None, sure=sure)
         if line is None:
             line = _first_line(text, _UTILITY_BEGINNING, _UTILITY_WORDS, command, sure=sure)

@@ -178,14 +178,15 @@ class SegmentStore:
             fold.session = session
             take = Segmenter(self.group_of, fold, self.children_of).take
             start, offset, number = state.offset, state.offset, state.line
+            no_events = 0
             stream.seek(offset)
             for line in stream:  # a binary stream splits on 0x0A only
                 if line[-1] != 10:
                     break
                 try:
                     take(glance(line, number))
-                    state.events += 1
                 except BadEvent:
+                    no_events += 1
                     if line.strip():
                         state.bad_lines += 1
                         if len(state.bad) < MAX_BAD_LINES:
@@ -196,6 +197,7 @@ class SegmentStore:
                     for segment in fold.take_closed():
                         closed.setdefault(segment.layer, bytearray()).extend(_line_of(segment))
             if offset != start:
+                state.events += number - state.line - no_events
                 state.offset, state.line, state.mark = offset, number, mark_of(file, offset)
         return state
 
