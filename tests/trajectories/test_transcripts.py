@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import corpus
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from optimizer.capture.hooks import capture
 from optimizer.capture.importing import import_transcript
 from optimizer.capture.transcripts import TranscriptCounts, read_transcript, told_by
 from optimizer.clip import CLIPPED, FIELD_BYTES, MANY, clip, clip_text
-from optimizer.events import Event, EventKind
+from optimizer.events import Event, EventKind, parse
 from optimizer.outcome import Outcome, outcome_of
 from optimizer.store import TrajectoryStore
 
@@ -433,3 +434,23 @@ def test_clipping_leaves_the_outcome() -> None:
         assert outcome_of("Bash", clip({"tool_response": response})["tool_response"]) == before
     with pytest.raises(ValueError, match="at least 1024"):
         clip({}, 10)
+
+
+def test_clipping_leaves_the_outcomes_of_real_sessions() -> None:
+    found = corpus.files("sessions/*/events.jsonl")
+    if not found:
+        pytest.skip(corpus.MISSING)
+    clipped = 0
+    for path in found:
+        for number, line in enumerate(path.read_bytes().split(b"\n")):
+            if len(line) < 2048:
+                continue
+            try:
+                document = json.loads(line)
+            except ValueError:  # the torn ones
+                continue
+            short = clip(document, 2048)
+            clipped += short != document
+            before, after = parse(line, number), parse(json.dumps(short).encode(), number)
+            assert (after.outcome, after.evidence, after.reason) == (before.outcome, before.evidence, before.reason)
+    assert clipped > 100
