@@ -105,6 +105,7 @@ class SeriesBook:
         self.planned_steps: dict[tuple[str | None, int], int] = {}
         """N of `k/N`, where the events show it."""
         self._points = 0
+        self._by_line: dict[int, list[tuple[SeriesKey, Point]]] = {}
 
     @classmethod
     def build(cls, session: str, events: Iterable[Event]) -> "SeriesBook":
@@ -126,9 +127,11 @@ class SeriesBook:
 
     def at_lines(self, lines: Sequence[int]) -> list[tuple[Series, list[Point]]]:
         """Series with points at these lines, and those points."""
-        wanted = set(lines)
-        found = [(one, [point for point in one.points if point.line in wanted]) for one in self.series.values()]
-        return [(one, points) for one, points in found if points]
+        found: dict[SeriesKey, list[Point]] = {}
+        for line in sorted(set(lines)):
+            for key, point in self._by_line.get(line, ()):
+                found.setdefault(key, []).append(point)
+        return [(self.series[key], points) for key, points in found.items()]
 
     def training(self, axis: Axis = Axis.STEP) -> list[Series]:
         """Series over training steps (or epochs) that are not settings."""
@@ -158,7 +161,9 @@ class SeriesBook:
             series = self.series.setdefault(key, Series(self.session, key))
             if reading.setting:
                 self.settings.printed(run, reading.name, reading.printed, event.line)
-            series.points.append(Point(reading, event.line, author.own(reading, lines[reading.row])))
+            point = Point(reading, event.line, author.own(reading, lines[reading.row]))
+            series.points.append(point)
+            self._by_line.setdefault(event.line, []).append((key, point))
             self._points += 1
             if reading.axis is Axis.STEP:
                 known = max(int(reading.step or 0), reading.total or 0)

@@ -17,6 +17,9 @@ from optimizer.types import Finding
 ProvenanceOf = Callable[[str], dict[str, dict[str, Any]] | None]
 """Run → where each of its values came from; None: not a run of this workspace."""
 
+MAX_KEPT = 200
+"""Claims that a report keeps."""
+
 MAX_SERIES = 60
 """Series that a report lists."""
 
@@ -67,11 +70,11 @@ def with_levers(findings: Iterable[Finding], table: LeverTable, provenance_of: P
 
 
 def merged(old: Iterable[Checked], new: Iterable[Claim]) -> list[Claim]:
-    """Claims of an earlier report and new ones, each once, in the order they came."""
+    """Claims of an earlier report and new ones, each once, in the order they came; of very many the newest."""
     claims: dict[str, Claim] = {one.id: one.claim for one in old}
     for claim in new:
         claims.setdefault(claim.id, claim)
-    return list(claims.values())
+    return list(claims.values())[-MAX_KEPT:]
 
 
 def verified(checked: Iterable[Checked]) -> int:

@@ -340,6 +340,7 @@ def test_who_wrote_a_number() -> None:
 
     assert own(bash(0, "python -c \"print('reward: 0.77')\"", "reward: 0.77"), "0.77", "reward: 0.77", Authorship())
     assert not own(bash(0, "tail log", "reward: 0.77"), "0.77", "reward: 0.77", Authorship())
+    assert own(bash(0, "cat <<X\ntest accuracy: 1\nX", "test accuracy: 1"), "1", "test accuracy: 1", Authorship())
     author = Authorship()
     author.take(bash(0, "record --reward 0.1964", "ok"), "ok")
     assert own(bash(1, "cat status.json", '{"reward": 0.1964}'), "0.1964", '{"reward": 0.1964}', author)
