@@ -1,14 +1,23 @@
 """Findings of sessions and the levers that the decision table names for them."""
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
-from analysis_helpers import made_up
+from analysis_helpers import DATA, made_up
 
+from mcp_server.evidence import analyse_layer
+from mcp_server.proposing import propose_from_finding
+from mcp_server.state import ServerState
 from optimizer.analyze.detectors import training_facts
 from optimizer.analyze.levers import LeverTable
 from optimizer.analyze.sessions import with_levers
+from optimizer.home import Home
 from optimizer.types import Finding
+from trainer.config import TrainingConfig
+from trainer.runs.rundir import RunDirectory
+from trainer.runs.types import RunDocument, RunState
 
 TABLE = LeverTable(
     {
@@ -57,3 +66,26 @@ def test_other_runs_and_other_kinds_have_none() -> None:
     still = next(f for f in training_facts.detect(made_up("training_facts_yes")) if f.kind == "still_rising")
     (one,) = with_levers([still], TABLE, lambda run: {})
     assert one.lever is None
+
+
+def test_a_finding_of_a_session_becomes_a_staged_patch(tmp_path: Path) -> None:
+    """From tool output of a session over finding and lever to a patch that is scoped to the run's model and task."""
+    root = tmp_path / "work"
+    home = Home.create(root)
+    directory = RunDirectory(root / "runs" / "run_41")
+    document = RunDocument(run_id="run_41", state=RunState.FINISHED, created_at=0, provenance={})
+    directory.create(document, TrainingConfig(model="tiny", env="calculator"))
+    folder = root / "trajectories" / "raw" / "plain"
+    folder.mkdir(parents=True)
+    shutil.copy(DATA / "training_facts_yes.jsonl", folder / "events.jsonl")
+    state = ServerState(root)
+    report = analyse_layer(state, "plain").report
+    found = next(one for one in report.findings if one.kind == "zero_reward_at_cap")
+    assert found.lever is not None
+    assert (found.run_id, found.lever.key, found.blocked) == ("run_41", "max_completion_tokens", None)
+    assert report.findings[0].lever is not None  # what can be acted on comes first
+    patch = propose_from_finding(state, found.id)
+    assert patch.skill == "rllm-config"
+    assert patch.scope is not None
+    assert patch.scope["env"] == "calculator"
+    assert home.patches.read(patch.patch_id).finding is not None
