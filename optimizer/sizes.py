@@ -34,3 +34,20 @@ def sizes_of(root: Path) -> list[PartSize]:
     return [
         PartSize(part=part, size_bytes=size) for part, size in sorted(found.items(), key=lambda one: (-one[1], one[0]))
     ]
+
+
+def size_text(size_bytes: int) -> str:
+    """`12.3 MB`."""
+    size = float(size_bytes)
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"
+
+
+def sizes_text(parts: list[PartSize]) -> str:
+    """`12.3 MB: runs 10.0 MB, raw 2.3 MB`: the whole and its parts."""
+    total = sum(one.size_bytes for one in parts)
+    shown = ", ".join(f"{one.part} {size_text(one.size_bytes)}" for one in parts if one.size_bytes)
+    return f"{size_text(total)}: {shown}" if shown else size_text(total)

@@ -23,6 +23,7 @@ from mcp_server.setup.targets import claude_code, claude_desktop
 from mcp_server.setup.types import Scope, SetupError
 from optimizer.capture.hooks import ERRORS as HOOK_ERRORS
 from optimizer.redact import RedactionConfigError, checked_rules
+from optimizer.sizes import sizes_of, sizes_text
 from trainer.models.catalog import BUNDLED_TINY
 from trainer.runs import processes
 from trainer.runs.errors import WorkspaceError
@@ -142,6 +143,7 @@ def workspace_checks(state: CliState) -> list[Check]:
     free_mb = shutil.disk_usage(root).free // 2**20
     low = free_mb < workspace.config().keep_free_mb
     checks.append(Check("disk", Mark.WARNING if low else Mark.OK, f"{free_mb:,} MB free"))
+    checks.append(Check("size", Mark.OK, sizes_text(sizes_of(root))))
     strange = [path.name for path in workspace.runs.iterdir() if path.is_dir() and ID_PATTERN.match(path.name) is None]
     if strange:
         checks.append(Check("runs", Mark.WARNING, f"folders that are no runs: {', '.join(sorted(strange)[:5])}"))

@@ -12,7 +12,6 @@ from rich.console import Console
 from mcp_server.answers import clip, visible
 from mcp_server.cli.context import CliState, CommandError
 from mcp_server.cli.optimizing import JsonOption, console_for, home_of, plain_table, print_json, print_table
-from mcp_server.cli.runs_prune import size_text
 from mcp_server.recorded import UNTRUSTED, time_text
 from mcp_server.state import LAYER_VARIABLE
 from optimizer.index.feed import Changes
@@ -20,7 +19,7 @@ from optimizer.index.query import MAX_LIMIT, Query, moment
 from optimizer.index.search import Hit, search
 from optimizer.lease import Lease
 from optimizer.retention import PrunedSessions, SessionPlan, SessionRetention, carry_out, plan_sessions
-from optimizer.sizes import PartSize, sizes_of
+from optimizer.sizes import size_text, sizes_of, sizes_text
 
 SHOWN = 15
 """Rows of sessions; --json has all."""
@@ -157,7 +156,7 @@ def prune_command(
     console = console_for(as_json)
     has_work = bool(plan.go or plan.trash)
     if not as_json:
-        _show_sizes(parts, console)
+        console.print(f"the workspace takes {sizes_text(parts)}", markup=False)
         _show_plan(plan, console)
         if has_work and not yes and not dry_run:
             yes = console.is_terminal and typer.confirm("Carry this out?", default=False, err=True)
@@ -190,12 +189,6 @@ def _again(cli: CliState, context: typer.Context) -> str:
     for one in given["force"] or ():
         arguments += ["--force", one]
     return cli.command("trajectories", "prune", *arguments, "--yes")
-
-
-def _show_sizes(parts: list[PartSize], console: Console) -> None:
-    total = sum(one.size_bytes for one in parts)
-    shown = ", ".join(f"{one.part} {size_text(one.size_bytes)}" for one in parts if one.size_bytes)
-    console.print(f"the workspace takes {size_text(total)}: {shown}", markup=False)
 
 
 def _show_plan(plan: SessionPlan, console: Console) -> None:

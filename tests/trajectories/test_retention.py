@@ -24,7 +24,7 @@ from optimizer.ids import BadId
 from optimizer.index.query import Query
 from optimizer.index.search import search
 from optimizer.retention import SessionPlan, SessionRetention, carry_out, clipped_line, plan_sessions
-from optimizer.sizes import sizes_of
+from optimizer.sizes import PartSize, sizes_of, sizes_text
 from skill_bank.files import write_json_atomic
 
 DAY_S = 86_400.0
@@ -343,6 +343,16 @@ def test_sizes_add_up(home: Home) -> None:
     assert parts["index"] > 0
     everything = sum(path.lstat().st_size for path in home.root.rglob("*") if not path.is_dir())
     assert sum(parts.values()) == everything
+
+
+def test_sizes_as_text() -> None:
+    parts = [
+        PartSize(part="runs", size_bytes=1_250_000),
+        PartSize(part="raw", size_bytes=999),
+        PartSize(part="index", size_bytes=0),
+    ]
+    assert sizes_text(parts) == "1.3 MB: runs 1.2 MB, raw 999 B"
+    assert sizes_text([]) == "0 B"
 
 
 def test_the_command(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
