@@ -205,7 +205,7 @@ def compile_skills(
 def _build(
     source: SkillSource, entry: SkillEntry, index: BankIndex, selection: Selection, problems: list[Problem]
 ) -> BuiltSkill:
-    warnings: list[Problem] = []
+    warnings = list(source.warnings)
     base = source.base_of(selection.profile)
     check_own(source, selection, problems)
     text = Assembly(source, base, verbatim=index.verbatim)

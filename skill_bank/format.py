@@ -6,6 +6,7 @@ file that can be seen at once are reported at once. The single formats are `skil
 
 import hashlib
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
@@ -17,6 +18,7 @@ from skill_bank.types import Base, Manifest, Patch, Problem, SkillSource
 
 SCHEMA_FILE = "policy_schema.yaml"
 _BLOCK = 1 << 16
+_KEPT_BASE = re.compile(r"base-[0-9a-f]{12}\.md\Z")
 
 
 class Reader:
@@ -43,16 +45,16 @@ class Reader:
             os.close(handle)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def patches(self, folder: str) -> list[str]:
-        """Paths of the `.md` files in a folder, sorted."""
+    def names(self, folder: str) -> list[str]:
+        """Names of the files and folders in a folder, sorted."""
         try:
-            with os.scandir(self.root / folder) as entries:
-                found = {f"{folder}/{one.name}" for one in entries if one.name.endswith(".md")}
+            found = set(os.listdir(f"{self._prefix}{folder}"))
         except (FileNotFoundError, NotADirectoryError):
             found = set()
+        prefix = folder + "/"
         for path, data in self.overlay.items():
-            if path.startswith(folder + "/") and path.endswith(".md"):
-                (found.discard if data is None else found.add)(path)
+            if path.startswith(prefix) and "/" not in path[len(prefix) :]:
+                (found.discard if data is None else found.add)(path[len(prefix) :])
         return sorted(found)
 
     def text(self, path: str, problems: list[Problem]) -> str | None:
@@ -91,7 +93,13 @@ def read_skill(reader: Reader, entry: SkillEntry, problems: list[Problem]) -> Sk
     bases = {one: read for one in sorted(own) if (read := _read_base(files, one, entry.name, problems)) is not None}
     patches: dict[str, Patch] = {}
     foreign: list[str] = []
-    for path in reader.patches(f"{folder}/patches"):
+    known = {"manifest.yaml", SCHEMA_FILE, "patches", name, *own}
+    warnings = [_left_out(f"{folder}/{one}") for one in reader.names(folder) if one not in known and _of_note(one)]
+    for file in reader.names(f"{folder}/patches"):
+        path = f"{folder}/patches/{file}"
+        if not file.endswith(".md"):
+            warnings += [_left_out(path)] if _of_note(file) else []
+            continue
         text = files.text(path)
         patch, more = parse_patch(text, path, entry.name) if text is not None else (None, ())
         problems.extend(more)
@@ -118,6 +126,18 @@ def read_skill(reader: Reader, entry: SkillEntry, problems: list[Problem]) -> Sk
         bases,
         files.hashes,
         tuple(foreign),
+        tuple(warnings),
+    )
+
+
+def _of_note(name: str) -> bool:
+    """Whether a file that the format does not know is worth a word: hidden ones and kept bases are not."""
+    return not name.startswith(".") and _KEPT_BASE.match(name) is None
+
+
+def _left_out(path: str) -> Problem:
+    return Problem(
+        path, 0, "the format knows no such file, so it is not compiled", "Put its text into a section or a patch"
     )
 
 

@@ -340,7 +340,9 @@ def _check_spec(head: FrontMatter, file: str, skill: str, problems: list[Problem
         not isinstance(metadata.value, dict)
         or any(isinstance(one.value, (dict, list)) for one in metadata.value.values())
     ):
-        problems.append(Problem(file, metadata.key_line, "'metadata' is not a mapping of words to texts", "Nest nothing"))
+        problems.append(
+            Problem(file, metadata.key_line, "'metadata' is not a mapping of words to texts", "Nest nothing")
+        )
     fields = head.node.plain
     name, description = fields.get("name"), fields.get("description")
     if name != skill:

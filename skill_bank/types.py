@@ -197,6 +197,8 @@ class SkillSource:
     """Path inside the bank → SHA-256 of each file read."""
     foreign: tuple[str, ...] = ()
     """Patches that depend on, or conflict with, patches of other skills."""
+    warnings: tuple[Problem, ...] = ()
+    """What lies in the folder and is left out."""
 
     def folded(self, profile: str | None) -> frozenset[str]:
         """Patches that are part of the base that a profile builds on."""

@@ -307,3 +307,13 @@ def test_a_policy_fence_with_anything_behind_it_is_told(tmp_path: Path) -> None:
     patch = patch_text("a", "one", "```yaml policy patch=b file=x line=1 order=1\nsize: 5\n```", scope="all")
     said = problems_of(write_bank(tmp_path / "b", {"s": skill("First.", patch)}))
     assert any("only where a squash wrote them" in one for one in said), said
+
+
+def test_a_file_that_the_format_does_not_know_is_told(tmp_path: Path) -> None:
+    root = write_bank(tmp_path, {"s": skill("First.", patch_text("a", "one", "A"))})
+    folder = root / "rllm/s"
+    (folder / "scripts").mkdir()
+    for name in ("notes.txt", ".hidden", "patches/b.markdown", "base-0123456789ab.md"):
+        (folder / name).write_text("x")
+    said = [str(one) for one in warnings_of(root)]
+    assert [one.split(":")[0] for one in said] == ["rllm/s/notes.txt", "rllm/s/patches/b.markdown", "rllm/s/scripts"]
