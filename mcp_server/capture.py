@@ -10,6 +10,7 @@ is logged and never breaks the call.
 import hashlib
 import json
 import logging
+import os
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +22,7 @@ from mcp_types import INVALID_PARAMS, CallToolResult, InputRequiredResult
 from pydantic import BaseModel
 
 from mcp_server.answers import clip
-from mcp_server.state import ServerState
+from mcp_server.state import LAYER_VARIABLE, ServerState
 
 SESSION_META = "mcp-evo/session"
 """Key of a request's `_meta` with which a client names the session that the call belongs to."""
@@ -159,8 +160,11 @@ def call_id_of(params: Mapping[str, Any]) -> str | None:
 
 
 def client_of(ctx: ServerRequestContext[Any, Any]) -> dict[str, Any]:
-    """Name and version of the client, as far as it gave them, and the protocol version."""
+    """Name and version of the client, as far as it gave them, the protocol version, and the layer, where it is fixed."""
     found: dict[str, Any] = {"protocol": ctx.protocol_version}
+    fixed = os.environ.get(LAYER_VARIABLE)
+    if fixed:
+        found["layer"] = fixed
     params = ctx.session.client_params
     if params is not None:
         found["client"] = {

@@ -214,7 +214,6 @@ def glance(line: bytes, number: int) -> Event:
 
     Raises BadEvent for the same lines as `parse`.
     """
-    found: _Line
     try:
         if not line.isascii():
             line.decode("utf-8")  # a decoder that steps over a text does not look at its bytes
@@ -224,7 +223,8 @@ def glance(line: bytes, number: int) -> Event:
         found = _decode_glance(line)
     response = found.tool_response
     if type(response) is CallResponse and response == _NO_FIELDS and _has_empty_response(line):
-        found.tool_response = {}
+        anything: Any = found
+        anything.tool_response = {}
     return _event(found, line, number)
 
 

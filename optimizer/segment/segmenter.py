@@ -10,7 +10,7 @@
    skill. A prompt of the user ends it, unless it is the text that a timer was given. Each turn is a span of its own.
 4. Calls outside of a skill are the free segments of their turn (`optimizer.segment.free`).
 5. No call is in two segments, none is lost. The layer is that of the skill's group in the bank; without one of our
-   skills in force it is `other`.
+   skills in force it is `other`. A session whose start says its layer (`MCP_EVO_LAYER`) is of that layer as a whole.
 """
 
 from collections.abc import Callable, Iterable
@@ -37,6 +37,7 @@ from optimizer.segment.types import FileGuess, Intent, IntentKind, LineEvidence,
 from optimizer.shell import NO_COMMAND, ShellCommand, path_keys, read_command, written_files
 
 _BY_OUTPUT = frozenset({Evidence.MASKED, Evidence.REPORTED})
+_LAYERS = frozenset(map(str, Layer)) - {str(Layer.OTHER)}
 _CHANGES = frozenset({IntentKind.EDIT, IntentKind.CONFIG})
 _TIMER_TOOLS = TIMERS_ONCE | TIMERS_LASTING | TIMER_STOPS
 _CALLS = frozenset({EventKind.TOOL_CALL, EventKind.TOOL_FAILURE})
@@ -83,6 +84,8 @@ class SegmenterState(msgspec.Struct):
 
     agents: dict[str, AgentState] = msgspec.field(default_factory=dict)
     closed: list[Segment] = msgspec.field(default_factory=list)
+    layer: str | None = None
+    """Layer that the session is fixed to, as its start says."""
     session: str | None = None
     """Session that the lines belong to, where its events may carry other ids."""
 
@@ -130,9 +133,16 @@ class Segmenter:
         elif kind == "subagent_end":
             if event.agent != MAIN:
                 self._end(event.agent, "subagent_end")
+        elif kind == "session_start":
+            self._start(event)
         elif kind == "session_end":
             for agent in list(self.state.agents):
                 self._end(agent, "session_end")
+
+    def _start(self, event: Event) -> None:
+        fixed = event.response.get("layer") if isinstance(event.response, dict) else None
+        if fixed in _LAYERS:
+            self.state.layer = fixed
 
     def _agent(self, name: str) -> AgentState:
         agent = self.state.agents.get(name)
@@ -195,7 +205,8 @@ class Segmenter:
             agent=event.agent,
             skill=skill,
             args=args,
-            layer=str(Layer.OTHER if skill is None else layer_of_group(self.group_of(skill))),
+            layer=self.state.layer
+            or str(Layer.OTHER if skill is None else layer_of_group(self.group_of(skill))),
             first_line=event.line,
             last_line=event.line,
             spans=[Span(first_line=event.line, last_line=event.line)],

@@ -156,6 +156,13 @@ def test_judgements_carry_their_lines() -> None:
     assert [(one.path, one.line, one.how) for one in run.file_guesses] == [("out.txt", 1, ">")]
 
 
+def test_a_session_may_be_fixed_to_a_layer() -> None:
+    session = Session().add(EventKind.SESSION_START, response={"layer": "traj"}).call("Read").skill("run")
+    assert [one.layer for one in session.segments] == ["traj", "traj"]
+    session = Session().add(EventKind.SESSION_START, response={"layer": "nonsense"}).call("Read").skill("run")
+    assert [one.layer for one in session.segments] == ["other", "rllm"]
+
+
 def test_a_run_is_linked_by_the_event_that_launched_it() -> None:
     call = tool_call("s", "mcp__evo__start_training", {}, {}, time=1.0, run_id="r1")
     look = tool_call("s", "monitor_run", {}, {}, time=2.0, run_id="r0")
