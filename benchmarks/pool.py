@@ -255,42 +255,48 @@ def main() -> int:
     parser.add_argument("--writers", type=int, default=8)
     parser.add_argument("--inserts", type=int, default=1000)
     parser.add_argument("--sentence-model", help="folder or name of a sentence-transformers model")
+    parser.add_argument("--part", action="append", choices=("quality", "search", "writers"), help="only this one")
     parser.add_argument("--quick", action="store_true", help="5,000 records, 4 writers of 50")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.records, arguments.writers, arguments.inserts = 5000, 4, 50
+    parts = arguments.part or ["quality", "search", "writers"]
+    report: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        report = {
-            "quality": quality(folder, arguments.sentence_model),
-            "search": search_times(folder, arguments.records),
-            "writers": writers_at_once(folder, arguments.writers, arguments.inserts),
-        }
+        if "quality" in parts:
+            report["quality"] = quality(folder, arguments.sentence_model)
+        if "search" in parts:
+            report["search"] = search_times(folder, arguments.records)
+        if "writers" in parts:
+            report["writers"] = writers_at_once(folder, arguments.writers, arguments.inserts)
     if arguments.json:
         print(json.dumps(report, ensure_ascii=False))
     else:
         _show(report)
-    return 0 if report["writers"]["lost"] == 0 and report["writers"]["failed_processes"] == 0 else 1
+    written = report.get("writers", {"lost": 0, "failed_processes": 0})
+    return 0 if written["lost"] == 0 and written["failed_processes"] == 0 else 1
 
 
 def _show(report: dict[str, Any]) -> None:
-    search, writers = report["search"], report["writers"]
-    print(
-        f"search in {search['records']:,} records: p50 {search['p50_ms']:.1f} ms, p95 {search['p95_ms']:.1f} ms, "
-        f"of processor time {search['p95_processor_ms']:.1f} ms, load {search['load']:.1f} "
-        f"(target {search['target_p95_ms']:g}), first {search['first_search_s']:.2f} s, signatures find "
-        f"{search['signature_recall_at_3']:.0%} of the three nearest"
-    )
-    print(
-        f"{writers['writers']} writers × {writers['inserts_each']}: {writers['stored']} of {writers['expected']} "
-        f"stored, {writers['inserts_per_s']:.0f} a second"
-    )
-    for way, values in report["quality"]["ways"].items():
-        told = ", ".join(f"{key} {one['recall_at_3']:.2f} (n {one['n']})" for key, one in values.items())
-        print(f"recall@3 {way}: {told}")
-    if "sentence_transformers" in report["quality"]:
-        print(report["quality"]["sentence_transformers"])
+    if (one := report.get("search")) is not None:
+        print(
+            f"search in {one['records']:,} records: p50 {one['p50_ms']:.1f} ms, p95 {one['p95_ms']:.1f} ms (target "
+            f"{one['target_p95_ms']:g}), of processor time {one['p95_processor_ms']:.1f} ms, load {one['load']:.1f}, "
+            f"first {one['first_search_s']:.2f} s, signatures find {one['signature_recall_at_3']:.0%} of the three nearest"
+        )
+    if (one := report.get("writers")) is not None:
+        print(
+            f"{one['writers']} writers of {one['inserts_each']}: {one['stored']} of {one['expected']} stored, "
+            f"{one['inserts_per_s']:.0f} a second"
+        )
+    if (one := report.get("quality")) is not None:
+        for way, values in one["ways"].items():
+            told = ", ".join(f"{key} {value['recall_at_3']:.2f} (n {value['n']})" for key, value in values.items())
+            print(f"recall@3 {way}: {told}")
+        if "sentence_transformers" in one:
+            print(one["sentence_transformers"])
 
 
 if __name__ == "__main__":

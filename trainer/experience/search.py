@@ -113,6 +113,7 @@ class VectorIndex:
         self._store = store
         self._embedder = embedder
         self._planes: Vectors = np.random.default_rng(20_260).standard_normal((dimensions, BITS), dtype=np.float32)
+        self._planes_turned = np.ascontiguousarray(self._planes.T)
         self._dimensions = dimensions
         self._empty()
 
@@ -121,7 +122,8 @@ class VectorIndex:
         self._numbers: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._statuses: NDArray[np.int8] = np.zeros(0, dtype=np.int8)
         self._matrix: NDArray[np.float16] = np.zeros((0, self._dimensions), dtype=np.float16)
-        self._signatures: NDArray[np.uint64] = np.zeros((0, BITS // 64), dtype=np.uint64)
+        self._signatures: list[NDArray[np.uint64]] = [np.zeros(0, dtype=np.uint64) for _ in range(BITS // 64)]
+        """Word by word, each word of all records together: they are read in a stream."""
         self._place: dict[int, int] = {}
         self._seen_revision = 0
         self._seen_version: tuple[int, int] | None = None
@@ -167,7 +169,8 @@ class VectorIndex:
         self._numbers[places] = [row[1] for row in rows]
         self._statuses[places] = [_STATUS_CODES[Status(row[2])] for row in rows]
         self._matrix[places] = vectors
-        self._signatures[places] = self._signed(vectors.astype(np.float32))
+        for words, column in zip(self._signatures, self._signed(vectors.astype(np.float32)).T, strict=True):
+            words[places] = column
 
     def _grow(self, needed: int) -> None:
         room = len(self._numbers)
@@ -181,10 +184,13 @@ class VectorIndex:
             return new
 
         self._numbers, self._statuses = larger(self._numbers), larger(self._statuses)
-        self._matrix, self._signatures = larger(self._matrix), larger(self._signatures)
+        self._matrix, self._signatures = larger(self._matrix), [larger(words) for words in self._signatures]
 
     def _signed(self, vectors: Vectors) -> NDArray[np.uint64]:
         return np.packbits(vectors @ self._planes > 0, axis=1).view(np.uint64)
+
+    def _signature(self, vector: Vectors) -> NDArray[np.uint64]:
+        return np.packbits(_products(self._planes_turned, vector) > 0).view(np.uint64)
 
     def search(
         self, vector: Vectors, statuses: Sequence[Status], limit: int = DEPTH, floor: float = 0.0, exact: bool = False
@@ -199,13 +205,15 @@ class VectorIndex:
         if exact or used <= EXACT:
             candidates = np.flatnonzero(mask)
         else:
-            differing = _ones(self._signatures[:used] ^ self._signed(vector.reshape(1, -1)))
+            differing = np.zeros(used, dtype=np.int16)
+            for words, own in zip(self._signatures, self._signature(vector), strict=True):
+                differing += _ones(words[:used] ^ own)
             differing[~mask] = BITS + 1
             candidates = np.argpartition(differing, SHORTLIST)[:SHORTLIST]
             candidates = candidates[differing[candidates] <= BITS]
         if len(candidates) == 0:
             return []
-        cosines = self._matrix[candidates].astype(np.float32) @ vector
+        cosines = _products(self._matrix[candidates], vector)
         best = np.argpartition(-cosines, min(limit, len(cosines)) - 1)[:limit]
         order = sorted(best, key=lambda i: (-cosines[i], self._numbers[candidates[i]]))
         return [(int(self._numbers[candidates[i]]), float(cosines[i])) for i in order if cosines[i] > floor]
@@ -215,18 +223,25 @@ class VectorIndex:
         known = [number for number in numbers if number in self._place]
         if not known:
             return {}
-        values = self._matrix[[self._place[number] for number in known]].astype(np.float32) @ vector
+        values = _products(self._matrix[[self._place[number] for number in known]], vector)
         return dict(zip(known, (float(v) for v in values), strict=True))
+
+
+def _products(rows: NDArray, vector: Vectors) -> Vectors:
+    """Scalar products with each row, on this thread: threads of a BLAS library that wait for each other cost more than
+    they save at this size, most of all beside a training that uses every core."""
+    return np.einsum("ij,j->i", rows.astype(np.float32, copy=False), vector)
 
 
 _NUMPY_2 = np.lib.NumpyVersion(np.__version__) >= "2.0.0"
 _ONES = np.array([bin(i).count("1") for i in range(2**16)], dtype=np.uint8)
 
 
-def _ones(bits: NDArray[np.uint64]) -> NDArray[np.int16]:
-    """Number of set bits of each row."""
-    counts = np.bitwise_count(bits) if _NUMPY_2 else _ONES[bits.view(np.uint16)]
-    return np.einsum("ij->i", counts, dtype=np.int16)
+def _ones(words: NDArray[np.uint64]) -> NDArray[np.uint8]:
+    """Number of set bits of each word."""
+    if _NUMPY_2:
+        return np.bitwise_count(words)
+    return _ONES[words.view(np.uint16)].reshape(-1, 4).sum(axis=1, dtype=np.uint8)
 
 
 def fuse(lists: Sequence[Sequence[int]], k: int = RRF_K) -> dict[int, float]:
