@@ -15,6 +15,7 @@ from skill_bank.assemble import Assembly, origins_of
 from skill_bank.format import SCHEMA_FILE, Reader, read_skill
 from skill_bank.index import BankIndex, SkillEntry, parse_index
 from skill_bank.limits import check_patch_size, check_skill_size
+from skill_bank.markdown import nested_metadata
 from skill_bank.measure import estimate_tokens
 from skill_bank.plan import (
     Selection,
@@ -210,6 +211,8 @@ def _build(
     check_own(source, selection, problems)
     text = Assembly(source, base, verbatim=index.verbatim)
     patches = order(source, selection, problems)
+    if not index.verbatim:  # the text of an imported bank stays what it was
+        problems.extend(nested_metadata(base))
     if source.manifest.base not in source.broken:  # what is wrong with the base is reported where it was read
         _check_protected(base, entry, patches, problems)
     for patch in patches:

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from skill_bank.importing.reading import Notes
-from skill_bank.importing.types import AsIs, Kind, Oddity, RawBank, RawBase, RawPatch, RawSkill, Severity
+from skill_bank.importing.types import AsIs, Kind, Oddity, RawBank, RawBase, RawPatch, RawSkill, Severity, shown
 
 ACTIONS = ("replace", "append", "prepend", "insert_after")
 
@@ -63,6 +63,8 @@ def _choose(skill: RawSkill, ids: Sequence[str], notes: Notes) -> tuple[list[Raw
             broken.add(file)
         elif not isinstance(patch.head.value, dict) or not patch.head.value:
             notes.error(file, 2, Kind.FRONT_MATTER, "the front matter is no mapping, so the patch names no section")
+        elif isinstance(patch.head.fields.get("id"), (list, dict, set)):
+            notes.error(file, patch.line("id"), Kind.ID, f"the id is {patch.id}, not text")
         else:
             found.append(patch)
             if patch.status == "archived":
@@ -166,13 +168,13 @@ def apply_patches(base: RawBase, patches: Sequence[RawPatch], notes: Notes) -> t
         target, action = patch.target, patch.action
         if action not in ACTIONS:
             notes.error(patch.file, patch.line("action"), Kind.FIELD,
-                        f"the action is {action!r}; known are {', '.join(ACTIONS)}")  # fmt: skip
+                        f"the action is {shown(action)}; known are {', '.join(ACTIONS)}")  # fmt: skip
             continue
         at_end = action == "insert_after" and not target
         if not at_end and (not isinstance(target, str) or target not in contents):
             known = ", ".join(map(str, contents)) or "none"
             notes.error(patch.file, patch.line("target_section"), Kind.MISSING_SECTION,
-                        f"there is no section {target!r}; there are: {known}")  # fmt: skip
+                        f"there is no section {shown(target)}; there are: {known}")  # fmt: skip
             continue
         if action == "insert_after":
             if patch.id in contents:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from skill_bank.importing.reading import MARKER_LIKE, Notes
-from skill_bank.importing.types import Kind, Oddity, RawPatch, RawSkill
+from skill_bank.importing.types import Kind, Oddity, RawPatch, RawSkill, shown
 from skill_bank.index import NAME
 from skill_bank.markdown import SPEC_FIELDS
 
@@ -41,21 +41,25 @@ def _check_patch(patch: RawPatch, in_force: bool, notes: Notes) -> None:
     if "id" not in fields:
         notes.add(patch.file, 1, Kind.ID, f"no `id`: the file's name, '{patch.stem}', is used")
     elif fields["id"] != patch.stem:
-        differs = f"the id is {fields['id']!r} in the file {patch.stem}.md: lists name the file, dependencies the id"
+        differs = (
+            f"the id is {shown(fields['id'])} in the file {patch.stem}.md: lists name the file, dependencies the id"
+        )
         notes.add(patch.file, patch.line("id"), Kind.ID, differs)
     if "action" not in fields:
         notes.add(patch.file, 1, Kind.FIELD, "no `action`: it replaces the section")
     if "target_section" not in fields:
         notes.add(patch.file, 1, Kind.MISSING_SECTION, "no `target_section`")
-    if "status" in fields and patch.status not in STATUSES:
-        notes.add(patch.file, patch.line("status"), Kind.STATUS, f"unknown status {patch.status!r}")
+    if "status" in fields and (not isinstance(patch.status, str) or patch.status not in STATUSES):
+        notes.add(patch.file, patch.line("status"), Kind.STATUS, f"unknown status {shown(patch.status)}")
     if in_force and fields.get("superseded_by"):
         replaced = f"superseded by '{fields['superseded_by']}', and listed as active"
         notes.add(patch.file, patch.line("superseded_by"), Kind.STATUS, replaced)
     for key in ("depends_on", "conflicts_with"):
         value = fields.get(key, [])
         if not isinstance(value, list):
-            notes.add(patch.file, patch.line(key), Kind.FIELD, f"`{key}` is {value!r}, not a list: it has no effect")
+            notes.add(
+                patch.file, patch.line(key), Kind.FIELD, f"`{key}` is {shown(value)}, not a list: it has no effect"
+            )
         elif any(not isinstance(one, str) for one in value):
             notes.add(patch.file, patch.line(key), Kind.FIELD, f"`{key}` holds something that is not text: no effect")
     if not patch.body:
@@ -72,7 +76,7 @@ def _check_patch(patch: RawPatch, in_force: bool, notes: Notes) -> None:
 def _check_order(applied: Iterable[RawPatch], notes: Notes) -> None:
     inserted: dict[Any, str] = {}
     for patch in applied:
-        if patch.action != "insert_after":
+        if patch.action != "insert_after" or not isinstance(patch.target, str):
             continue
         if patch.target in inserted:
             reversed_ = (
@@ -135,7 +139,7 @@ def _check_base(skill: RawSkill, notes: Notes) -> None:
             notes.add(base.file, lines.get(str(key), 1), Kind.SPECIFICATION, unknown)
     name, description = fields.get("name"), fields.get("description")
     if name != skill.name:
-        notes.add(base.file, lines.get("name", 1), Kind.SPECIFICATION, f"the name is {name!r}, not '{skill.name}'")
+        notes.add(base.file, lines.get("name", 1), Kind.SPECIFICATION, f"the name is {shown(name)}, not '{skill.name}'")
     if NAME.match(skill.name) is None or len(skill.name) > 64:
         notes.add(base.file, lines.get("name", 1), Kind.SPECIFICATION, f"'{skill.name}' is no name for a skill")
     if not isinstance(description, str) or not description.strip():

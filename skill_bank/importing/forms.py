@@ -20,6 +20,9 @@ from skill_bank.types import Manifest, Profile
 NOT_MIGRATED = "not-migrated"
 """Folder of a skill for patch files that our format refuses and nothing needs."""
 
+MAX_VALUE = 100_000
+"""Characters of a value that is no text; aliases (`*name`) can make a few lines unfold to any length."""
+
 _MARKER = re.compile(r"(<!--\s*)(?=\\*\s*/?\s*section\s*:)")
 _SECTION = re.compile(r"[a-z0-9-]+\Z")
 _STATUS = {
@@ -301,9 +304,17 @@ class _Keeper:
 
 
 def _as_text(value: Any) -> str:
+    """A value of front matter as text. Raises ValueError for one that refers to itself or unfolds to a huge one."""
     if isinstance(value, str):
         return value
-    return "" if value is None else json.dumps(value, ensure_ascii=False, default=str)
+    found: list[str] = []
+    size = 0
+    for piece in () if value is None else json.JSONEncoder(ensure_ascii=False, default=str).iterencode(value):
+        size += len(piece)
+        if size > MAX_VALUE:
+            raise ValueError(f"a value of the front matter unfolds to more than {MAX_VALUE} characters")
+        found.append(piece)
+    return "".join(found)
 
 
 def _valid_head(skill: RawSkill, text: str, notes: Notes) -> tuple[str, str]:

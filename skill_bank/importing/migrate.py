@@ -101,7 +101,12 @@ def _render(skill: RawSkill, done: AsIs) -> Rendered:
     why: tuple[Problem, ...] = ()
     first: Rendered | None = None
     for form in Form:
-        one = render_skill(skill, done, form)
+        try:
+            one = render_skill(skill, done, form)
+        except (ValueError, RecursionError) as error:
+            cannot = f"cannot be migrated: {error}"
+            oddity = Oddity(done_file(skill), 0, Kind.FIELD, cannot, Severity.ERROR, skill.name)
+            return Rendered(form, {}, done.text, {}, (), (oddity,), failed=True)
         first = first or one
         text, problems = _compiled(skill, one)
         if text == one.expected:

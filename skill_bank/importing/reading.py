@@ -19,6 +19,7 @@ from skill_bank.importing.types import (
     RawSection,
     RawSkill,
     Severity,
+    shown,
 )
 from skill_bank.yamltree import YamlProblem, parse_yaml
 
@@ -52,6 +53,9 @@ def read_text(root: Path, file: str, notes: Notes, severity: Severity = Severity
     """A file as text, every kind of line end as a line feed; None where it cannot be read (reported as `severity`)."""
     path = root / file
     try:
+        if not path.resolve().is_relative_to(root.resolve()):
+            notes.add(file, 0, Kind.UNREADABLE, "a link that leads out of the bank, which is not followed", severity)
+            return None
         if path.stat().st_size > MAX_BYTES:
             notes.add(file, 0, Kind.UNREADABLE, f"larger than {MAX_BYTES // 2**20} MB", severity)
             return None
@@ -190,13 +194,13 @@ def _texts(value: Any, file: str, lines: dict[str, int], what: str, rows: list[i
     if value is None:
         return ()
     if not isinstance(value, list):
-        notes.error(file, rows[0] if rows else 0, Kind.FIELD, f"`{what}` is not a list: {value!r}")
+        notes.error(file, rows[0] if rows else 0, Kind.FIELD, f"`{what}` is not a list: {shown(value)}")
         return ()
     found: list[str] = []
     for index, one in enumerate(value):
         line = rows[index] if index < len(rows) else 0
         if not isinstance(one, str):
-            notes.add(file, line, Kind.FIELD, f"`{what}` holds {one!r}, not text; it means '{one}'")
+            notes.add(file, line, Kind.FIELD, f"`{what}` holds {shown(one)}, not text; it means '{one}'")
         if str(one) in found:
             notes.add(file, line, Kind.LISTED, f"`{what}` lists '{one}' twice")
             continue
@@ -232,7 +236,7 @@ def read_manifest(text: str, file: str, notes: Notes) -> RawManifest | None:
             notes.add(file, own.get(str(key), 0), Kind.UNKNOWN_KEY, f"`{key}` means nothing in a manifest")
     base = value.get("base", "base.md")
     if not isinstance(base, str) or not base or ".." in PurePosixPath(base).parts or PurePosixPath(base).is_absolute():
-        notes.error(file, own.get("base", 0), Kind.FIELD, f"`base` is {base!r}, not a file of the skill's folder")
+        notes.error(file, own.get("base", 0), Kind.FIELD, f"`base` is {shown(base)}, not a file of the skill's folder")
         return None
     lines: dict[str, int] = {}
     before = len(notes.found)
@@ -343,7 +347,7 @@ def read_bank(root: Path) -> RawBank:
     for group, entry in value["groups"].items():
         at = _rows(node, "groups", str(group))
         if not isinstance(entry, dict) or not _plain_name(group):
-            notes.add("bank.yaml", at[0] if at else 0, Kind.FIELD, f"group {group!r} cannot be used")
+            notes.add("bank.yaml", at[0] if at else 0, Kind.FIELD, f"group {shown(group)} cannot be used")
             continue
         for key in entry:
             if key not in ("description", "skills"):
@@ -360,7 +364,7 @@ def read_bank(root: Path) -> RawBank:
                 row - 1 if isinstance(fields, dict) and row > 1 and f"{name}:" not in text.split("\n")[row - 1] else row
             )
             if not _plain_name(name):
-                notes.add("bank.yaml", line, Kind.FIELD, f"{name!r} is no folder name; the skill cannot be used")
+                notes.add("bank.yaml", line, Kind.FIELD, f"{shown(name)} is no folder name; the skill cannot be used")
                 continue
             if name in skills:
                 taken = f"skill {name} is also in group {skills[name].group}, which is the one that counts"

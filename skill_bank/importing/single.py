@@ -51,7 +51,11 @@ def import_single(path: Path, group: str = "imported") -> Migration:
     )  # fmt: skip
     lines = text.split("\n")
     raw = "\n".join(lines[1 : head.body_line - 2])
-    fixed, why = corrected_head(raw, head.fields, name)
+    try:
+        fixed, why = corrected_head(raw, head.fields, name)
+    except (ValueError, RecursionError) as error:
+        notes.error(file.name, 1, Kind.FIELD, f"the front matter cannot be used: {error}")
+        return Migration({}, {}, {}, (), tuple(notes.found))
     if fixed != raw:
         notes.add(file.name, 1, Kind.CHANGED, f"the front matter is written anew, as it was not valid: {why}")
     body = head.body

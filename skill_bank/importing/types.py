@@ -1,9 +1,18 @@
 """Values of importing: what was read, what is odd about it."""
 
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 2, 80, 80
+
+
+def shown(value: Any) -> str:
+    """A value of YAML in a message, cut to a length: aliases can make it as long as they like."""
+    return _SHORT.repr(value)
 
 
 class Severity(StrEnum):
@@ -152,8 +161,9 @@ class RawPatch:
 
     @property
     def id(self) -> Any:
-        """`id` as given, else the file's name."""
-        return self.head.fields.get("id", self.stem)
+        """`id` as given, else the file's name. A list or a mapping is none, and comes as text."""
+        given = self.head.fields.get("id", self.stem)
+        return shown(given) if isinstance(given, (list, dict, set)) else given
 
     @property
     def action(self) -> Any:

@@ -241,3 +241,48 @@ def test_one_oddity_is_not_a_reason_to_change_the_source() -> None:
     migrate_bank(BANKS / "oddities", skip_broken=True)
     compile_bank(BANKS / "orders")
     assert tree(BANKS) == before
+
+
+def test_links_out_of_the_bank_are_not_followed(tmp_path: Path) -> None:
+    shutil.copytree(BANKS / "orders", tmp_path / "bank")
+    (tmp_path / "secret.md").write_text("---\nid: p-a\n---\nsecret\n", encoding="utf-8")
+    for name in ("patches/p-a.md", "patches/unlisted.md"):
+        path = tmp_path / "bank" / "g" / "order" / name
+        path.unlink(missing_ok=True)
+        path.symlink_to(tmp_path / "secret.md")
+    report = compile_bank(tmp_path / "bank", "order")
+    assert [(one.file, one.kind) for one in report.errors] == [("g/order/patches/p-a.md", Kind.UNREADABLE)]
+    assert {one.file for one in report.oddities if one.kind is Kind.UNREADABLE} == {
+        "g/order/patches/p-a.md",
+        "g/order/patches/unlisted.md",
+    }
+
+
+def test_yaml_that_unfolds_without_end_is_refused_when_migrating(tmp_path: Path) -> None:
+    shutil.copytree(BANKS / "orders", tmp_path / "bank")
+    base = tmp_path / "bank" / "g" / "edges" / "base.md"
+    text = base.read_text(encoding="utf-8")
+    bomb = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+        f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+    )
+    for front in (bomb, "a: &a [*a]\n"):
+        base.write_text(text.replace("name: edges\n", f"name: edges\n{front}"), encoding="utf-8")
+        assert compile_bank(tmp_path / "bank", "edges").errors == ()
+        migration = migrate_bank(tmp_path / "bank")
+        assert {one.skill for one in migration.errors} == {"edges"}
+        assert migration.files == {}
+
+
+@pytest.mark.parametrize("field", ["id", "target_section", "action", "status", "depends_on"])
+@pytest.mark.parametrize("value", ["[a, b]", "{a: b}", "", "1", "2026-05-11", "true"])
+def test_a_field_of_any_type_is_told_and_never_a_crash(tmp_path: Path, field: str, value: str) -> None:
+    shutil.copytree(BANKS / "orders", tmp_path / "bank")
+    for name in ("g/order/patches/p-a.md", "h/moves/patches/off.md", "h/moves/patches/first.md"):
+        path = tmp_path / "bank" / name
+        lines = [line for line in path.read_text(encoding="utf-8").split("\n") if not line.startswith(f"{field}:")]
+        path.write_text("\n".join([lines[0], f"{field}: {value}", *lines[1:]]), encoding="utf-8")
+    report = compile_bank(tmp_path / "bank")
+    assert any(one.file == "g/order/patches/p-a.md" for one in report.oddities)
+    assert report.errors or len(report.texts) == 3
+    migration = migrate_bank(tmp_path / "bank", skip_broken=True)
+    assert bool(migration.errors) != bool(migration.files)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from skill_bank.compile import compile_skills, load_bank
@@ -78,7 +78,7 @@ def write(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(files=banks())
 def test_the_migrated_bank_compiles_to_the_same_text(
     files: dict[str, str], tmp_path_factory: pytest.TempPathFactory
@@ -106,7 +106,7 @@ def test_the_migrated_bank_compiles_to_the_same_text(
         assert mine.files["SKILL.md"].decode("utf-8") == small.texts[name]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(files=banks(), damage=st.data())
 def test_damage_is_reported_and_never_crashes(
     files: dict[str, str], damage: st.DataObject, tmp_path_factory: pytest.TempPathFactory

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from skill_bank_builder import SkillFiles, patch_text, tree, write_bank
 from test_bank_crash import dies_at
@@ -59,7 +59,7 @@ PATHS = st.from_regex(r"[a-z]{1,3}(/[a-zA-Z0-9._-]{1,4}){0,2}", fullmatch=True).
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(files=st.dictionaries(PATHS, st.binary(max_size=200), max_size=6), order=st.randoms(use_true_random=False))
 def test_the_same_content_gives_the_same_bytes_and_comes_back(files: dict[str, bytes], order: Any) -> None:
     shuffled = list(files.items())
@@ -175,7 +175,7 @@ def test_damage_lies_and_bombs_are_refused() -> None:
         unpack(bomb, dataclasses.replace(small, packed_bytes=10))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(at=st.integers(0, 10_000), bit=st.integers(0, 7))
 def test_one_flipped_bit_never_gives_other_content(at: int, bit: int) -> None:
     good, _ = pack(record({"a.txt": b"text " * 30, "b/c.json": b"{}"}), unchanged)
