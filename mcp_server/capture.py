@@ -160,7 +160,7 @@ def call_id_of(params: Mapping[str, Any]) -> str | None:
 
 
 def client_of(ctx: ServerRequestContext[Any, Any]) -> dict[str, Any]:
-    """Name and version of the client, as far as it gave them, the protocol version, and the layer, where it is fixed."""
+    """Name and version of the client, as far as it gave them, the protocol version, and the layer where it is fixed."""
     found: dict[str, Any] = {"protocol": ctx.protocol_version}
     fixed = os.environ.get(LAYER_VARIABLE)
     if fixed:
