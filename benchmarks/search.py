@@ -8,7 +8,8 @@ not), a refresh that finds nothing, one that finds one new event, and searches o
 connection and its own look for what is new, in random order.
 
 Result: {build: {mb_per_s, with_segments_mb_per_s, seconds, megabytes, sessions, events, index_share, rss_mb},
-refresh: {unchanged_ms, one_event_ms}, search: {p50_ms, p95_ms, max_ms, queries, by_kind: {kind: {p50_ms, p95_ms}}}}.
+refresh: {unchanged_ms, one_event_ms}, watch: {p50_ms, max_ms} from an appended event until a watcher has it segmented
+and indexed, search: {p50_ms, p95_ms, max_ms, queries, by_kind: {kind: {p50_ms, p95_ms}}}}.
 """
 
 import argparse
@@ -22,12 +23,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+import anyio
 import psutil
 
 from optimizer.home import Home
 from optimizer.index.build import TrajectoryIndex
+from optimizer.index.feed import Changes
 from optimizer.index.query import Query
 from optimizer.index.search import search
+from optimizer.watcher import Watcher
 
 REPOSITORY = Path(__file__).parent.parent
 
@@ -114,7 +118,11 @@ def measure(megabytes: float, count: int, seed: int) -> dict[str, Any]:
             "index_share": round(plain.path.stat().st_size / done.bytes_read, 2),
             "rss_mb": round(process.memory_info().rss / 1e6),
         }
-        return {"build": build, "refresh": _refreshes(plain, lines), "search": _searches(plain, lines, count, seed)}
+        refreshes = _refreshes(plain, lines)
+        searches = _searches(plain, lines, count, seed)
+        home.index.refresh()
+        watch = anyio.run(_watched, home, lines)
+        return {"build": build, "refresh": refreshes, "watch": watch, "search": searches}
 
 
 def _refreshes(index: TrajectoryIndex, lines: list[bytes]) -> dict[str, float]:
@@ -130,6 +138,34 @@ def _refreshes(index: TrajectoryIndex, lines: list[bytes]) -> dict[str, float]:
         index.refresh()
         one_event.append((time.perf_counter() - began) * 1e3)
     return {"unchanged_ms": round(quantile(unchanged, 0.5), 1), "one_event_ms": round(quantile(one_event, 0.5), 1)}
+
+
+async def _watched(home: Home, lines: list[bytes]) -> dict[str, float]:
+    async def tell(changes: Changes) -> None:
+        pass
+
+    def known(session: str) -> int:
+        with home.index.reading() as connection:
+            return int(connection.execute("SELECT line FROM sessions WHERE name=?", (session,)).fetchone()[0])
+
+    watcher = Watcher(home, tell)
+    taken: list[float] = []
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watcher.run)
+        await watcher.started.wait()
+        await anyio.sleep(2.0)
+        for number in range(20):
+            session = f"session-{number % 5:05d}"
+            before = known(session)
+            began = time.perf_counter()
+            with open(home.trajectories.file(session), "ab") as stream:
+                stream.write(lines[number])
+            while known(session) == before:
+                await anyio.sleep(0.005)
+            taken.append((time.perf_counter() - began) * 1e3)
+            await anyio.sleep(0.2)
+        tasks.cancel_scope.cancel()
+    return {"p50_ms": round(quantile(taken, 0.5), 1), "max_ms": round(max(taken), 1)}
 
 
 def _searches(index: TrajectoryIndex, lines: list[bytes], count: int, seed: int) -> dict[str, Any]:

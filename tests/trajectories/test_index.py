@@ -181,6 +181,40 @@ def test_clipped_arguments_are_the_same_call() -> None:
     )
 
 
+CORPUS = Path(os.environ.get("MCP_EVO_CORPUS") or Path(__file__).parents[3] / "shared" / "corpus")
+
+
+@pytest.mark.skipif(not CORPUS.is_dir(), reason="no corpus: set MCP_EVO_CORPUS to the folder of recorded sessions")
+def test_real_sessions_seen_twice_are_merged_call_by_call(store: TrajectoryStore, index: TrajectoryIndex) -> None:
+    """Three real sessions as hook input and in the normalised form, which has no ids: each call finds its own twin."""
+    hooks = sorted(CORPUS.glob("hooks/real/*.jsonl"))
+    assert hooks
+    calls = 0
+    for path in hooks:
+        times = json.loads(path.with_suffix(".times.json").read_text())
+        lines = path.read_bytes().split(b"\n")[: len(times)]
+        append(
+            store,
+            "h-" + path.stem,
+            *(
+                b'{"received_at":%s,' % json.dumps(at).encode() + line[1:]
+                for at, line in zip(times, lines, strict=True)
+            ),
+        )
+        append(store, "n-" + path.stem, (CORPUS / "sessions" / path.stem / "events.jsonl").read_bytes().rstrip(b"\n"))
+        calls += sum(event.is_call for event in store.read("h-" + path.stem).events)
+    index.refresh()
+    with index.reading() as connection:
+        twins = connection.execute(
+            "SELECT s.name, e.line, ls.name, l.line FROM events e JOIN sessions s USING(sid)"
+            " JOIN events l ON l.id=e.lead JOIN sessions ls ON ls.sid=l.sid"
+        ).fetchall()
+    assert len(twins) == calls > 200
+    assert {(one[2:], other[2:], line == twin) for one, line, other, twin in twins} == {
+        (path.stem, path.stem, True) for path in hooks
+    }
+
+
 # --- skill and layer
 
 
