@@ -1,6 +1,6 @@
 """What was read of a bank before: a skill none of whose files changed is not read again.
 
-A skill's *mark* is name, size and time of the last change of each of its files. Times come from a clock that ticks
+A skill's *mark* is the name and the time of the last change of each of its files. Times come from a clock that ticks
 every few milliseconds, so a file that changed while it was read could keep its mark: one that is younger than
 `SETTLED_NS` when it is read is read again next time. Parsing is by content: a text that was parsed before is not parsed
 again.
@@ -20,7 +20,7 @@ from skill_bank.types import Problem, SkillSource
 SETTLED_NS = 50_000_000
 """Age of a file's last change beyond which the next change has another time: ten ticks of the coarsest usual clock."""
 
-Mark = tuple[tuple[str, int, int], ...]
+Mark = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class _Known:
 
 
 def marks_of(folder: str) -> Mark:
-    """The mark of the files of a folder: name, size and time of the last change in nanoseconds, in no order of note.
+    """The mark of the files of a folder: name and time of the last change in nanoseconds, in no order of note.
 
     It is the time of the inode, which a write, a rename and a change of the times all move.
     """
     try:
         with os.scandir(folder) as entries:
-            return tuple([(one.name, (stat := one.stat()).st_size, stat.st_ctime_ns) for one in entries])
+            return tuple([(one.name, one.stat().st_ctime_ns) for one in entries])
     except (FileNotFoundError, NotADirectoryError):
         return ()
 
@@ -71,7 +71,7 @@ class SourceCache:
         if known is None or known.mark != mark or known.entry != entry:
             source, problems = read_one(reader, entry)
             known = _Known(mark, entry, source, problems)
-            if max((changed for _, _, changed in mark), default=0) < now - SETTLED_NS:
+            if max((changed for _, changed in mark), default=0) < now - SETTLED_NS:
                 self._skills[entry.name] = known
             else:
                 self._skills.pop(entry.name, None)

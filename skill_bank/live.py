@@ -164,7 +164,7 @@ class LiveBank:
         records |= self._record_all(bank, built, changed, reason)
         for name in changed:
             self._remember(name, bank, built, records[name])
-        return Compiled(built, tuple(name for name in built.skills if self.folder(name) in written), records, held)
+        return Compiled(built, tuple(name for name in changed if self.folder(name) in written), records, held)
 
     def _as_known(self, name: str, bank: LoadedBank, built: Built) -> "_Settled | None":
         """What was found at the last compile, if sources, output folder and history are still what they were."""
@@ -176,7 +176,7 @@ class LiveBank:
 
     def _remember(self, name: str, bank: LoadedBank, built: Built, record: VersionRecord) -> None:
         mark = marks_of(f"{self._compiled}/{name}")
-        if max(changed for _, _, changed in mark) < time.time_ns() - SETTLED_NS:
+        if max(changed for _, changed in mark) < time.time_ns() - SETTLED_NS:
             one = _Settled(bank.sources[name], built.skills[name], built.profiles[name], mark, record)
             self._settled[name] = one
 

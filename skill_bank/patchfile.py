@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import PurePosixPath
 from typing import Any
 
 from skill_bank.executable import holds_command
@@ -69,7 +68,7 @@ def parse_patch(text: str, file: str, skill: str) -> tuple[Patch | None, tuple[P
         return given
 
     id_ = text_of("id", required=True)
-    stem = PurePosixPath(file).stem
+    stem = file.rpartition("/")[2].removesuffix(".md")
     if id_ and ID.match(id_) is None:
         problems.append(Problem(file, fields["id"].line, f"'{id_}' is not an id", "Use a-z, 0-9, - and _, at most 64"))
     elif id_ and id_ != stem:

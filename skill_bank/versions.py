@@ -63,6 +63,7 @@ class VersionStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._prefix = f"{folder}/"
         self._kept: set[str] = set()
         """Objects that this process wrote: content never changes under its name."""
         self._latest: dict[str, tuple[tuple[int, int, int], VersionRecord | None]] = {}
@@ -81,7 +82,7 @@ class VersionStore:
     def latest(self, skill: str) -> VersionRecord | None:
         """The newest version of a skill."""
         try:
-            stat = os.stat(f"{self.folder}/{skill}.jsonl")
+            stat = os.stat(f"{self._prefix}{skill}.jsonl")
         except FileNotFoundError:
             return None
         mark = (stat.st_size, stat.st_mtime_ns, stat.st_ino)  # the file only ever grows
