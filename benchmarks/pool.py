@@ -284,7 +284,7 @@ def _show(report: dict[str, Any]) -> None:
         print(
             f"search in {one['records']:,} records: p50 {one['p50_ms']:.1f} ms, p95 {one['p95_ms']:.1f} ms (target "
             f"{one['target_p95_ms']:g}), of processor time {one['p95_processor_ms']:.1f} ms, load {one['load']:.1f}, "
-            f"first {one['first_search_s']:.2f} s, signatures find {one['signature_recall_at_3']:.0%} of the three nearest"
+            f"first {one['first_search_s']:.2f} s, signatures find {one['signature_recall_at_3']:.0%} of the nearest 3"
         )
     if (one := report.get("writers")) is not None:
         print(
