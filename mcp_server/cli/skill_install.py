@@ -11,10 +11,8 @@ from mcp_server.cli.context import CliState, CommandError, to_stderr
 from mcp_server.cli.optimizing import JsonOption, console_for, print_json, refuses_clearly
 from skill_bank.bank import SkillBank
 from skill_bank.edits import Edited, patches_of_edit
-from skill_bank.install import MANIFEST, InstallError, Objection, Plan, install, plan_install, plan_uninstall, uninstall
+from skill_bank.install import InstallError, Objection, Plan, install, plan_install, plan_uninstall, uninstall
 from skill_bank.types import BuiltSkill
-
-__all__ = ["MANIFEST", "register"]
 
 SHOWN_LINES = 40
 """Lines of a difference shown on the screen; --json gives all of them."""
@@ -121,7 +119,7 @@ def _adopt(bank: SkillBank, plan: Plan, edits: dict[str, Edited]) -> list[str]:
         for patch in edited.patches:
             problems = bank.check_patch(patch)
             if problems:
-                raise InstallError(f"{skill}: the edit of section cannot be a patch: {problems[0]}")
+                raise InstallError(f"{skill}: the edit cannot be a patch: {problems[0]}")
     return [
         f"{patch.skill}:{bank.add_patch(patch).id}" for edited in edits.values() for patch in edited.patches
     ]  # fmt: skip

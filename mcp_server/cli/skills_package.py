@@ -12,12 +12,12 @@ from mcp_server.cli.optimizing import JsonOption, console_for, plain_table, prin
 from optimizer.home import Home
 from optimizer.packaging import lineage_draft, redactor_of, task_draft, trial_evidence
 from skill_bank.bank import SkillBank
-from skill_bank.packages.archive import unpack
+from skill_bank.packages.archive import pack, unpack
 from skill_bank.packages.installing import install_package, plan_install
 from skill_bank.packages.lifecycle import build, draft_of_bank, promote, verify
 from skill_bank.packages.selection import select_package
 from skill_bank.packages.store import PackageStore
-from skill_bank.packages.types import Evidence, Kind, Package, PackageError, RegistryEntry
+from skill_bank.packages.types import Draft, Evidence, Kind, Package, PackageError, RegistryEntry
 
 P = ParamSpec("P")
 Name = Annotated[str, typer.Argument(help="Name of the new package.")]
@@ -104,6 +104,25 @@ def _told(context: typer.Context, entry: RegistryEntry, new: bool, as_json: bool
         console.print(f"not there, so not packed: {one}", style="yellow", markup=False)
 
 
+def _would(draft: Draft, home: Home, as_json: bool) -> None:
+    """What a build would pack."""
+    data, manifest = pack(draft, redactor_of(home.root))
+    missing = list(manifest.facts.get("missing", ()))
+    if as_json:
+        print_json({"id": manifest.id, "dry_run": True, "size": len(data), "missing": missing,
+                    "contents": [one.model_dump() for one in manifest.contents]})  # fmt: skip
+        return
+    console = console_for(False)
+    for one in manifest.contents:
+        redacted = f", {one.redacted} secret(s) taken out" if one.redacted else ""
+        console.print(f"  {one.path} ({one.size} bytes{redacted})", markup=False)
+    for name in missing:
+        console.print(f"not there, so not packed: {name}", style="yellow", markup=False)
+    console.print(
+        f"{manifest.id}: {len(manifest.contents)} files, {len(data)} bytes; nothing was written", markup=False
+    )
+
+
 def build_stable(
     context: typer.Context,
     name: Name,
@@ -111,12 +130,16 @@ def build_stable(
     agent: Agents = None,
     description: Annotated[str, typer.Option(help="What it is for.")] = "",
     bank: Bank = None,
+    dry_run: DryRun = False,
     as_json: Annotated[bool, JsonOption] = False,
 ) -> None:
     """Pack skills as they are now, sources and compiled."""
     home = _home(context)
     chosen = SkillBank(bank) if bank is not None else home.bank
     draft = draft_of_bank(chosen, name, agents=agent or (), description=description, target=target)
+    if dry_run:
+        _would(draft, home, as_json)
+        return
     entry, new = build(store_of(context), draft, redactor_of(home.root))
     _told(context, entry, new, as_json)
 
@@ -126,11 +149,16 @@ def build_task(
     name: Name,
     run: Annotated[str, typer.Option("--run", metavar="ID", help="The run, which has ended.")],
     domain: Annotated[str | None, typer.Option(help="What the task was about.")] = None,
+    dry_run: DryRun = False,
     as_json: Annotated[bool, JsonOption] = False,
 ) -> None:
     """Pack a run: configuration, logs, analysis, performance, episodes, the skills it ran under."""
     home = _home(context)
-    entry, new = store_of(context).add(task_draft(home, name, run, domain), redactor_of(home.root))
+    draft = task_draft(home, name, run, domain)
+    if dry_run:
+        _would(draft, home, as_json)
+        return
+    entry, new = store_of(context).add(draft, redactor_of(home.root))
     _told(context, entry, new, as_json)
 
 
@@ -139,6 +167,7 @@ def build_lineage(
     name: Name,
     domain: Annotated[str, typer.Option(help="What the rounds were about.")],
     rounds: Annotated[str, typer.Option("--rounds", metavar="A-B", help="Rounds, for instance 1-3 or 2.")],
+    dry_run: DryRun = False,
     as_json: Annotated[bool, JsonOption] = False,
 ) -> None:
     """Pack rounds: reports, raw events, segments, patches, verdicts, skills."""
@@ -147,6 +176,9 @@ def build_lineage(
         raise CommandError(f"--rounds is {rounds!r}: write A-B, for instance 1-3, or one number.")
     home = _home(context)
     draft = lineage_draft(home, name, domain, int(first), int(last or first))
+    if dry_run:
+        _would(draft, home, as_json)
+        return
     entry, new = store_of(context).add(draft, redactor_of(home.root))
     _told(context, entry, new, as_json)
 

@@ -102,6 +102,9 @@ def test_import_of_a_single_skill_into_the_workspace(skills: Any, tmp_path: Path
 
 def test_packages_from_build_to_another_workspace(skills: Any, tmp_path: Path) -> None:
     assert skills("select", workspace="none")[0] == 1
+    code, out, _ = skills("package", "build", "stable", "base", "--dry-run", "--json")
+    assert len(json.loads(out)["contents"]) > 30
+    assert json.loads(skills("package", "list", "--json")[1])["total"] == 0
     code, out, _ = skills("package", "build", "stable", "base", "--json")
     built = json.loads(out)
     assert code == 0

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from mcp_server.cli.main import run
-from mcp_server.cli.skill_install import MANIFEST
 from optimizer.audit import AuditLog
 from skill_bank.bank import SkillBank
+from skill_bank.install import MANIFEST
 
 PATCH = "Say how sure you are."
 
