@@ -11,7 +11,7 @@ from optimizer.round_types import EvolveRequest, Progress, Round, RoundState, Wa
 from optimizer.trial.arms import ArmRunner
 from optimizer.trial.folder import TrialFolder
 from optimizer.trial.screen import ScreenRow, screen
-from optimizer.tryout import resolver
+from optimizer.tryout import REPLAY, resolver
 
 
 class FreshLooks:
@@ -80,8 +80,13 @@ class FreshLooks:
         return [
             one
             for one in self._promoted_before(current)
-            if one.stage is Stage.ACTIVE and one.fresh is None and one.effect is not None and self._trial(one).exists
+            if one.stage is Stage.ACTIVE and one.fresh is None and one.effect is not None and self._was_trained(one)
         ]
+
+    def _was_trained(self, record: PatchRecord) -> bool:
+        """Whether its trial is there and was one of paired training."""
+        folder = self._trial(record)
+        return folder.exists and folder.spec().kind != REPLAY
 
     def _trial(self, record: PatchRecord) -> TrialFolder:
         """The trial that it was promoted on."""

@@ -16,16 +16,21 @@ from optimizer.stage import built
 from optimizer.trial.arms import ArmRunner
 from optimizer.trial.folder import TrialFolder, TrialSpec
 from optimizer.trial.plan import TrialPlan
+from optimizer.trial.replay import decide_replay, replay
 from optimizer.trial.run import Budget, TrialProgress, differing, never, run_trial
 from optimizer.trial.scenarios import Scenario, deciding
 from optimizer.trial.types import Decision, Reason, TrialVerdict
-from skill_bank.files import write_json_atomic
+from skill_bank.files import write_json_atomic, write_text_atomic
 from skill_bank.policy import CompiledPolicy
 from trainer.config import TrainingConfig
+from trainer.runs.detectors.policy import SKILL as MONITOR_SKILL
 from trainer.settings import resolve
 
 CONFIG_SKILL = "rllm-config"
 """The skill whose policy decides how a model trains."""
+
+REPLAY = "replay"
+"""Kind of a trial that judges recorded runs instead of training (patches of the monitor's thresholds)."""
 
 REJECTING = frozenset({Reason.NO_WORTHWHILE_GAIN, Reason.VETOED, Reason.ARMS_IDENTICAL})
 """Reasons of an inconclusive verdict after which a patch is not tried again."""
@@ -48,10 +53,10 @@ def policies(home: Home, record: PatchRecord) -> tuple[CompiledPolicy, CompiledP
             f"patch {record.patch_id} changes prose only: its effect is not measured. "
             f"Read it (`mcp-evo patches show {record.patch_id}`) and approve or reject it"
         )
-    if record.skill != CONFIG_SKILL:
+    if record.skill not in (CONFIG_SKILL, MONITOR_SKILL):
         raise PatchError(
             f"patch {record.patch_id} changes the policy of {record.skill}, which decides nothing about how a model "
-            f"trains: paired training cannot measure it. Read it, and approve it with --unproven and a --reason"
+            f"trains or is watched: no trial can measure it. Read it, and approve it with --unproven and a --reason"
         )
     base = built(home.bank, record.skill, record.profile).policy
     patched = built(home.bank, record.skill, record.profile, record.patch_id).policy
@@ -104,10 +109,27 @@ def _new_trial(home: Home, record: PatchRecord, plan: TrialPlan, own: Scenario |
     if attempt > 2:
         raise PatchError(f"patch {record.patch_id} was tried twice: propose another value or lever")
     used = plan if attempt == 1 else plan.halved()
+    if record.skill == MONITOR_SKILL:
+        return _created(home, record, used, attempt, (), {}, seed, kind=REPLAY)
     scenarios = deciding(record.scope, own)
     names = set(differing(scenarios, base, patched, resolver(used)))
     kept = tuple(one for one in scenarios if one.name in names) or tuple(scenarios)
     left_out = {one.name: "both arms have the same configuration here" for one in scenarios if one not in kept}
+    return _created(home, record, used, attempt, kept, left_out, seed)
+
+
+def _created(
+    home: Home,
+    record: PatchRecord,
+    plan: TrialPlan,
+    attempt: int,
+    scenarios: tuple[Scenario, ...],
+    left_out: dict[str, str],
+    seed: int | None,
+    **more: str,
+) -> TrialFolder:
+    """The trial's folder, entered in the patch."""
+    base, patched = policies(home, record)
     without = built(home.bank, record.skill, record.profile)
     with_patch = built(home.bank, record.skill, record.profile, record.patch_id)
     spec = TrialSpec(
@@ -115,9 +137,10 @@ def _new_trial(home: Home, record: PatchRecord, plan: TrialPlan, own: Scenario |
         patch_id=record.patch_id,
         skill=record.skill,
         attempt=attempt,
-        plan=used,
-        scenarios=kept,
+        plan=plan,
+        scenarios=scenarios,
         left_out=left_out,
+        **more,
         seed=secrets.randbelow(2**31) if seed is None else seed,
         scope=record.scope,
         profile=record.profile,
@@ -147,12 +170,35 @@ def try_patch(
 ) -> Iterator[TrialProgress]:
     """Runs the trial in `folder`, telling each step; its decision is entered in the patch before it is told."""
     spec = folder.spec()
+    if spec.kind == REPLAY:
+        yield from _try_by_replay(home, folder, spec, cancelled)
+        return
     steps = run_trial(folder, resolver(spec.plan), runner, budget=budget, cancelled=cancelled)
     with closing(steps):  # type: ignore[type-var]  # a generator: leaving early must release the trial's lock
         for step in steps:
             if step.decision is not None:
                 apply_decision(home, spec, step.decision)
             yield step
+
+
+def _try_by_replay(
+    home: Home, folder: TrialFolder, spec: TrialSpec, cancelled: Callable[[], bool]
+) -> Iterator[TrialProgress]:
+    """Judges recorded runs; a trial that was killed begins anew (it takes seconds) with the same seeds."""
+    yield TrialProgress("start", spec, ())
+    decision = folder.decision()
+    if decision is None:
+        base, patched = folder.policies()
+        rows = list(replay(base, patched, spec.seed, home.workspace, cancelled, scope=spec.scope))
+        if cancelled():
+            yield TrialProgress("cancelled", spec, ())
+            return
+        lines = "".join(f"{row.model_dump_json()}\n" for row in rows)
+        write_text_atomic(folder.path / "replayed.jsonl", lines)
+        decision = decide_replay(rows)
+        folder.write_decision(decision)
+    apply_decision(home, spec, decision)
+    yield TrialProgress("decided", spec, (), decision.summary, decision)
 
 
 def apply_decision(home: Home, spec: TrialSpec, decision: Decision) -> PatchRecord:

@@ -30,6 +30,8 @@ class TrialSpec(BaseModel):
     trial_id: str
     patch_id: str
     skill: str
+    kind: str = "training"
+    """training: paired runs; replay: recorded runs judged under both policies (no scenarios, no pairs)."""
     attempt: int = 1
     """1, or 2 for a second trial on fresh seeds at half the level."""
     plan: TrialPlan
