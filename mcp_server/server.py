@@ -16,6 +16,7 @@ from mcp.server.request_state import RequestStateSecurity
 from mcp_server.background import supervise
 from mcp_server.capture import Capture
 from mcp_server.notifying import Updates, watch
+from mcp_server.resources import add_resources
 from mcp_server.state import ServerState
 from mcp_server.tooling import ToolSpec, make_tool
 from mcp_server.tools import all_specs
@@ -74,6 +75,7 @@ def build_server(workspace: Path | str, *, session: str | None = None) -> MCPSer
         log_level="WARNING",
     )
     updates.serve(server)
+    add_resources(server, state)
     return server
 
 

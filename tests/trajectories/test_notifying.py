@@ -1,5 +1,6 @@
 """Clients of both protocol eras are told when a run or a session changes."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -8,12 +9,13 @@ from typing import Any
 import anyio
 import pytest
 from index_helpers import append, fresh_home, hook_line
-from mcp import Client
+from mcp import Client, MCPError
 from mcp_types import ResourceUpdatedNotification
 
 from mcp_server import notifying
 from mcp_server.server import build_server
 from optimizer.home import Home
+from skill_bank.files import write_json_atomic
 
 pytestmark = pytest.mark.anyio
 
@@ -72,6 +74,32 @@ async def test_a_client_that_subscribes(home: Home) -> None:
         await anyio.sleep(0.3)
         assert set(told) == {"evo://trajectories/a"}, "only what was asked for"
         assert len(told) <= 2, "twice subscribed is once subscribed"
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_what_changed_can_be_read(home: Home, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MCP_EVO_LAYER", raising=False)
+    append(home.trajectories, "a", hook_line("a"), hook_line("a", tool_response="Error: Exit code 1"))
+    folder = home.workspace.runs / "run-1"
+    folder.mkdir()
+    document = {"run_id": "run-1", "state": "finished", "created_at": 1.0, "ended_at": 2.0}
+    write_json_atomic(folder / "run.json", document)
+    (folder / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n')
+    async with Client(build_server(home.root), mode=mode) as client:
+
+        async def read(uri: str) -> dict[str, Any]:
+            result = await client.read_resource(uri)
+            return json.loads(result.contents[0].text)  # type: ignore[union-attr, no-any-return]
+
+        seen = await read("evo://trajectories/a")
+        assert (seen["events"], seen["failed"], seen["last"]["line"]) == (2, 1, 1)
+        run = await read("evo://runs/run-1")
+        assert (run["run"]["state"], run["last_step"]) == ("finished", {"step": 2})
+        for uri in ("evo://runs/nothing", "evo://trajectories/..", "evo://trajectories/%2e%2e%2fraw", "evo://runs/A!"):
+            with pytest.raises(MCPError):
+                await read(uri)
+        monkeypatch.setenv("MCP_EVO_LAYER", "traj")
+        assert (await read("evo://trajectories/a"))["events"] == 0, "no segment of the layer below is in it"
 
 
 async def _until_watching(home: Home) -> None:
