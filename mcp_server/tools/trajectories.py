@@ -210,7 +210,7 @@ def _claim_view(one: "Checked") -> ClaimView:
         statement=clip(one.statement, 200),
         reason=clip(one.reason, 300),
         untested=None if one.untested is None else clip(one.untested, 200),
-        evidence=[evidence_text(each) for each in one.evidence[:8]],
+        evidence=[evidence_text(each) for each in one.evidence[:3]],
     )
 
 

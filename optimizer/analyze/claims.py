@@ -27,7 +27,9 @@ from optimizer.events import Event
 from optimizer.ids import content_id
 from optimizer.types import EventEvidence, Evidence, Finding, Metric
 
-MAX_CLAIMS = 50
+MAX_CLAIMS = 20
+"""Claims of one call: the answer has to fit into what clients take."""
+
 MAX_LINES = 200
 _NAMES_SHOWN = 8
 _SIGNS = {"=": "eq", "==": "eq", "<": "lt", ">": "gt"}

@@ -30,7 +30,10 @@ _TRAINS = re.compile(
 _INLINE = re.compile(r"\bfrom\s+\S*train\S*\s+import\s+main\b[\s\S]*\bmain\(")
 _HELP = re.compile(r"\s(?:--help|-h|--dry-run)\b")
 _LOG = re.compile(r"(?:&>|>>?)\s*([\w./~-]+\.(?:log|txt|out))\b")
-_HEREDOC = re.compile(r"<<-?\s*['\"]?(?P<tag>\w+)['\"]?(?P<rest>[^\n]*)\n(?:.*?\n)??\s*(?P=tag)\b", re.DOTALL)
+_HEREDOC = re.compile(r"(?<!<)<<(?!<)-?\s*(['\"]?)(\w+)\1")
+MAX_PART = 1000
+"""Characters of a command's part that are looked at: the program stands at its beginning."""
+
 _TOOLS = frozenset({"start_training"})
 
 
@@ -85,7 +88,7 @@ def _launch(event: Event, known: set[str]) -> Launch | None:
     command = command_of(event)
     if event.tool != "Bash" or not command:
         return None
-    parts = [_SKIPPED.sub("", part.strip()) for part in _PARTS.split(_without_heredocs(command))]
+    parts = [_SKIPPED.sub("", part.strip()[:MAX_PART]) for part in _PARTS.split(_without_heredocs(command))]
     trains = [part for part in parts if _TRAINS.match(part) and not _HELP.search(part)]
     if not trains and not _INLINE.search(command):
         return None
@@ -104,5 +107,14 @@ def _launch(event: Event, known: set[str]) -> Launch | None:
 
 def _without_heredocs(command: str) -> str:
     """The command without the bodies of heredocs and quoted programs, whose lines are no commands."""
-    bare = _HEREDOC.sub(r"\g<rest>", command)
+    kept: list[str] = []
+    tag: str | None = None
+    for line in command.split("\n"):
+        if tag is not None:
+            tag = None if line.strip() == tag else tag
+            continue
+        begins = _HEREDOC.search(line)
+        tag = begins[2] if begins is not None else None
+        kept.append(_HEREDOC.sub(" ", line))
+    bare = "\n".join(kept)
     return re.sub(r"(-c\s+)(\"(?:[^\"\\]|\\.)*\"|'[^']*')", r"\1…", bare, flags=re.DOTALL)

@@ -171,8 +171,8 @@ def test_what_is_no_claim_is_refused_with_what_one_looks_like(claim: dict[str, A
     with pytest.raises(ClaimError, match=why) as refused:
         claims_from([claim])
     assert "falls_to" in str(refused.value)
-    with pytest.raises(ClaimError, match="at most 50"):
-        claims_from([{}] * 51)
+    with pytest.raises(ClaimError, match="at most 20"):
+        claims_from([{}] * 21)
 
 
 @given(

@@ -317,6 +317,8 @@ def bash(line: int, command: str, output: str = "", background: bool = False) ->
         ("python -c 'print(\"bash run_train.sh\")'", False),
         ("cat <<EOF > x\nbash run_train.sh\nEOF", False),
         ("python show.py train.log", False),
+        ('cat <<< "x"\nbash run_train.sh', True),
+        ("grep x " + "ab/" * 400 + "\nls", False),
         ("tensorboard --logdir runs", False),
     ],
 )

@@ -15,7 +15,7 @@ from optimizer.analyze.readings import MAX_MAGNITUDE, Axis, Reading
 MAX_DOCUMENTS = 400
 """Documents of one text; a longer one is a data set, not a log."""
 
-MAX_TRIES = 5_000
+MAX_TRIES = 1_000
 """Lines that look like the beginning of a document and are none."""
 
 MAX_READINGS = 50_000
