@@ -3,7 +3,6 @@
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, ParamSpec
@@ -11,6 +10,13 @@ from typing import Annotated, Any, ParamSpec
 import typer
 
 from mcp_server.cli.context import CliState, CommandError
+from mcp_server.cli.experience_upkeep import (
+    export_command,
+    import_command,
+    prune_command,
+    show_notices,
+    stats_command,
+)
 from mcp_server.cli.optimizing import JsonOption, console_for, plain_table, print_json, print_table, signed
 from mcp_server.experience import (
     MAX_NOTICES,
@@ -29,7 +35,6 @@ from mcp_server.experience import (
 from trainer.experience.pool import Added, Outcome, pool_path
 from trainer.experience.problems import ExperienceError, PoolError
 from trainer.experience.records import DEFAULT_POOL, ExperienceRecord, Status
-from trainer.experience.reme import Shape, export_file, import_file
 from trainer.experience.validation import FORM, record_of_form
 
 P = ParamSpec("P")
@@ -53,11 +58,11 @@ def register(app: typer.Typer) -> None:
         ("export", export_command),
         ("stats", stats_command),
     ):
-        group.command(name)(_refuses_clearly(command))
+        group.command(name)(refuses_clearly(command))
     app.add_typer(group, name="experience")
 
 
-def _refuses_clearly(command: Callable[P, None]) -> Callable[P, None]:
+def refuses_clearly(command: Callable[P, None]) -> Callable[P, None]:
     """Errors of pools become one clear line and exit code 1."""
 
     @wraps(command)
@@ -97,7 +102,7 @@ def init_command(
     console = console_for(False)
     console.print(f"{'made' if document['created'] else 'up to date'}: {document['path']}", markup=False)
     console.print(f"{document['records']} records, {document['guarded']} evaluation problems guarded", markup=False)
-    _notices(notices)
+    show_notices(notices)
 
 
 def list_command(
@@ -313,144 +318,4 @@ def _show_lessons(found: Lessons) -> None:
         console.print(f"  left out: {reason.replace('_', ' ')} {count}", markup=False)
     for one in [one for one in found.added if one.outcome is Outcome.REFUSED][:MAX_NOTICES]:
         console.print(f"  refused: {one.reason}", markup=False)
-    _notices(found.notices)
-
-
-def prune_command(
-    context: typer.Context,
-    pool: Pool = DEFAULT_POOL,
-    retire: Annotated[list[str] | None, typer.Option(help="Retire this record by hand; may be repeated.")] = None,
-    delete: Annotated[bool, typer.Option("--delete", help="Also take retired records out of the file.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without, only the plan is shown.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Move records by their evidence (quarantine, retire, promote); --delete takes retired ones out for good."""
-    from trainer.experience.counters import decide
-
-    state: CliState = context.obj
-    with opened(state.existing(), pool) as one:
-        by_hand = [one.find(record).id for record in retire or ()]
-        plan: list[dict[str, Any]] = []
-        for record in one.store.iterate():
-            decision = decide(record, one.lifecycle)
-            if decision is not None:
-                plan.append({"id": record.id, "from": record.status.value, "to": decision.status.value,
-                             "reason": decision.reason})  # fmt: skip
-        plan += [{"id": record, "to": Status.RETIRED.value, "reason": "by hand"} for record in by_hand]
-        gone = [record.id for record in one.store.iterate((Status.RETIRED,))] if delete else []
-        if yes:
-            for record_id in by_hand:
-                one.set_status(record_id, Status.RETIRED, "by hand")
-            one.settle()
-            gone = [record.id for record in one.store.iterate((Status.RETIRED,))] if delete else []
-            one.store.delete(gone)
-    if as_json:
-        print_json({"pool": pool, "done": yes, "moved": plan, "deleted": gone})
-        return
-    console = console_for(False)
-    for row in plan:
-        console.print(f"{row['id']}: {row['to']} ({row['reason']})", markup=False)
-    if delete:
-        console.print(f"{len(gone)} retired records {'were' if yes else 'would be'} taken out", markup=False)
-    if not plan and not delete:
-        console.print("no record's evidence asks for a change", markup=False)
-    elif not yes:
-        console.print("nothing was changed; --yes does it", markup=False)
-
-
-def import_command(
-    context: typer.Context,
-    file: Annotated[Path, typer.Argument(help="JSON lines: ours, or ReMe's flat dump or live store.")],
-    pool: Pool = DEFAULT_POOL,
-    quarantine: Annotated[bool, typer.Option("--quarantine", help="Records from elsewhere wait for trials.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Read records from a file; a pool that is missing is made."""
-    state: CliState = context.obj
-    workspace = state.writable()
-    with opened(workspace, pool, create=True) as one:
-        notices = guarded(one, workspace)
-        found = import_file(one, file, status=Status.QUARANTINED if quarantine else None, redact=one.redact)
-        total = one.store.size()
-    if as_json:
-        print_json(
-            {
-                "pool": pool,
-                "added": found.added,
-                "existing": found.existing,
-                "refused": [{"line": line, "reason": reason} for line, reason in found.refused],
-                "bad_lines": found.bad_lines,
-                "shapes": sorted(shape.value for shape in found.shapes),
-                "records": total,
-                "notices": notices,
-            }
-        )
-        return
-    console = console_for(False)
-    console.print(f"{found.added} added, {found.existing} were there, {total} records in pool {pool}", markup=False)
-    for line, reason in found.refused[:MAX_NOTICES]:
-        console.print(f"  line {line} refused: {reason}", markup=False)
-    if found.bad_lines:
-        console.print(f"  {len(found.bad_lines)} lines are no JSON: {found.bad_lines[:10]}", markup=False)
-    _notices(notices)
-
-
-def export_command(
-    context: typer.Context,
-    file: Annotated[Path, typer.Argument(help="Where to write.")],
-    pool: Pool = DEFAULT_POOL,
-    shape: Annotated[str, typer.Option("--format", help="flat (ReMe's dump) or live (ReMe 0.2's store).")] = "flat",
-    status: Annotated[str, typer.Option(help="active, quarantined, retired or all.")] = "all",
-    as_json: Json = False,
-) -> None:
-    """Write a pool to JSON lines that ReMe reads, without loss."""
-    if shape not in list(Shape):
-        raise CommandError(f"--format {shape!r} is not allowed; allowed: {', '.join(Shape)}")
-    state: CliState = context.obj
-    with opened(state.existing(), pool) as one:
-        count = export_file(one, file, Shape(shape), statuses_of(status))
-    if as_json:
-        print_json({"pool": pool, "path": str(file.absolute()), "records": count, "format": shape})
-        return
-    console_for(False).print(f"{count} records written to {file}", markup=False)
-
-
-def stats_command(context: typer.Context, pool: Pool = DEFAULT_POOL, as_json: Json = False) -> None:
-    """Counts, uplift of what was tried, and whether the file is whole."""
-    from trainer.experience.counters import uplift
-    from trainer.experience.records import Counters
-
-    state: CliState = context.obj
-    with opened(state.existing(), pool) as one:
-        records = list(one.store.iterate())
-        check, guards, embedder = one.store.check(), one.store.guard_count(), one.embedder.id
-    total = sum((record.counters for record in records), Counters())
-    tried = [(record, measured) for record in records if (measured := uplift(record.counters)) is not None]
-    overall = uplift(total)
-    document: dict[str, Any] = {
-        "pool": pool,
-        "records": len(records),
-        "by_status": dict(Counter(record.status.value for record in records)),
-        "by_polarity": dict(Counter(record.polarity.value for record in records)),
-        "by_family": dict(Counter(record.family or "–" for record in records)),
-        "counters": asdict(total),
-        "uplift": None if overall is None else {"value": overall.value, "ci95": [overall.low, overall.high],
-                                                 "guided": overall.guided, "control": overall.control},
-        "tried": len(tried),
-        "helped": sum(measured.low > 0 for _, measured in tried),
-        "harmed": sum(measured.high < 0 for _, measured in tried),
-        "guarded": guards,
-        "embedder": embedder,
-        "file_check": check or "ok",
-    }  # fmt: skip
-    if as_json:
-        print_json(document)
-        return
-    console = console_for(False)
-    for name, value in document.items():
-        console.print(f"{name:12} {value}", markup=False)
-
-
-def _notices(notices: list[str]) -> None:
-    for notice in notices:
-        console_for(True).print(f"note: {notice}", style="yellow", markup=False)
+    show_notices(found.notices)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pool_helpers import write_run
 from server_helpers import in_memory
+from test_services import service
 
 from mcp_server.cli.main import run
 from trainer.envs.base import Split
@@ -145,3 +146,29 @@ async def test_the_tools(root: Path) -> None:
         assert "search_experience" in refused
         (root / "experience" / "default.db").write_bytes(b"not a database" * 999)
         assert "left as it is" in await caller.refused("search_experience", query="x")
+
+
+def test_lessons_by_a_service(cli: CommandLine, root: Path) -> None:
+    directory = write_run(root)
+    row = HouseRules.tasks(Split.TEST, 16, 3 + TEST_SEED)[4]
+    lessons = [
+        {"when_to_use": "In house 101, what is x @ y?", "content": "use calculate with x + y", "polarity": "contrast"},
+        {"when_to_use": row["prompt"], "content": f"finish with {row['answer']}"},
+        {"when_to_use": "nothing"},
+    ]
+
+    def reply(method: str, path: str, document: Any) -> tuple[int, Any]:
+        assert path == "/v1/chat/completions"
+        return 200, {"choices": [{"message": {"content": json.dumps(lessons)}}]}
+
+    with service(reply) as (address, _):
+        settings = f"experience: {{endpoint: {{base_url: '{address}/v1', model: writer}}}}\n"
+        (root / "config.yaml").write_text(settings, encoding="utf-8")
+        found = cli.json("distill", "--by", "endpoint")
+    assert found["outcomes"] == {"added": 1, "refused": 1}
+    assert f"{directory.run_id}:test" in found["refused"][0]
+    assert any("content is missing" in reason for reason in found["dropped"])
+    (record,) = found["records"]
+    assert (record["polarity"], record["family"], record["status"]) == ("contrast", "house_rules", "quarantined")
+    assert cli.json("show", record["id"])["author"] == "writer"
+    assert "cannot be reached" in cli.json("distill", "--by", "endpoint", code=1)["error"]

@@ -27,7 +27,7 @@ class SentenceTransformerEmbedder:
         except ImportError as error:
             raise PoolError(
                 ProblemKind.EMBEDDER,
-                "sentence-transformers is not installed: `pip install sentence-transformers`, or set "
+                "sentence-transformers is not installed: `pip install mcp-evo[embeddings]`, or set "
                 "`experience: {embedder: hashed}` in config.yaml",
             ) from error
         try:
