@@ -4,28 +4,31 @@
 
 The sessions of the corpus ($MCP_EVO_CORPUS, else `../shared/corpus`), or the made-up ones of the tests, are repeated
 until they fill `--megabytes`, in sessions as large as the largest real one. Both sides read the same files from the
-file system's cache, in turns; the best of the rounds counts. What is timed is `SegmentStore.refresh`, writing of the
+file system's cache, in turns; the median of the rounds counts. What is timed is `SegmentStore.refresh`, writing of the
 segments included, into a fresh folder, as `mcp-evo trajectories segment` calls it: a backlog is shared between as many
-processes as there are processors. The same in one process is told, too (`one_process_…`). The re-run is the same call
-again.
+processes as there are processors. `one_process_…` is the same in one process, by its processor time. The re-run is the
+same call again.
 
 Result: {mb_per_s, floor_mb_per_s, floor_fraction, rerun_speedup, processes, one_process_mb_per_s, one_process_fraction,
-megabytes, sessions, seconds, rerun_seconds, rss_mb_one_process, rss_mb}: the most resident memory of all processes.
+megabytes, sessions, seconds, rerun_seconds, rss_mb_before, rss_mb, rss_mb_helper}: the most resident memory of this
+process before and after, and of the largest helper.
 """
 
 import argparse
 import json
 import os
+import resource
 import shutil
 import sys
 import tempfile
-import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Self
+from statistics import median
 
 import msgspec
-import psutil
 
 from optimizer.home import Home
 from optimizer.segment.store import SegmentStore
@@ -64,10 +67,25 @@ def fill(raw: Path, megabytes: float) -> list[Path]:
     return files
 
 
-def floor_seconds(files: list[Path]) -> float:
+@dataclass(frozen=True)
+class Seconds:
+    """How long something took."""
+
+    wall: float
+    processor: float
+    """Of this process alone: what another load on the machine does not change."""
+
+
+def took(work: Callable[[], object]) -> Seconds:
+    """Does it."""
+    wall, processor = time.perf_counter(), time.process_time()
+    work()
+    return Seconds(time.perf_counter() - wall, time.process_time() - processor)
+
+
+def decode_all(files: list[Path]) -> None:
     """A bare decode of every line."""
     decode = msgspec.json.decode
-    began = time.perf_counter()
     for path in files:
         with open(path, "rb", buffering=1024 * 1024) as stream:
             for line in stream:
@@ -75,44 +93,12 @@ def floor_seconds(files: list[Path]) -> float:
                     decode(line)
                 except msgspec.DecodeError:  # a torn line is part of the data
                     continue
-    return time.perf_counter() - began
 
 
-class Memory:
-    """The most memory that this process and its children hold together, looked at from a thread."""
-
-    def __init__(self) -> None:
-        self.mb = 0.0
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        own = psutil.Process()
-        while not self._done.wait(0.02):
-            total = 0
-            for process in (own, *own.children()):
-                try:
-                    total += process.memory_info().rss
-                except psutil.Error:  # it has just ended
-                    continue
-            self.mb = max(self.mb, total / 1e6)
-
-
-def timed(store: SegmentStore, processes: int) -> tuple[float, float]:
-    """(seconds, most memory in MB) of segmenting what is new."""
-    with Memory() as memory:
-        began = time.perf_counter()
-        store.refresh(processes=processes)
-        seconds = time.perf_counter() - began
-    return seconds, memory.mb
+def peak_mb(who: int) -> float:
+    """The most memory that this process, or the largest of its children so far, held."""
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
+    return resource.getrusage(who).ru_maxrss * unit / 1e6
 
 
 def measure(root: Path, megabytes: float, rounds: int, processes: int) -> dict[str, float | int]:
@@ -121,49 +107,50 @@ def measure(root: Path, megabytes: float, rounds: int, processes: int) -> dict[s
     files = fill(trajectories.raw, megabytes)
     size = sum(path.stat().st_size for path in files) / 1e6
     tree = SkillTree(Home.create(root / "workspace").bank)
-    floors: list[float] = []
-    alone: list[float] = []
-    shared: list[float] = []
+    floors: list[Seconds] = []
+    alone: list[Seconds] = []
+    shared: list[Seconds] = []
     again: list[float] = []
-    memory = memory_alone = 0.0
+    before = peak_mb(resource.RUSAGE_SELF)
     for _ in range(rounds):
-        floors.append(floor_seconds(files))
         for used, times in ((1, alone), (processes, shared)):
-            store = SegmentStore.of_bank(trajectories, tree)
+            floors.append(took(lambda: decode_all(files)))
+            store = SegmentStore(trajectories, tree.group_of, tree.children_of)
             shutil.rmtree(store.root, ignore_errors=True)
-            seconds, peak = timed(store, used)
-            times.append(seconds)
-            if used == 1:
-                memory_alone = max(memory_alone, peak)
-            memory = max(memory, peak)
-        began = time.perf_counter()
-        looked_at = SegmentStore.of_bank(trajectories, tree).refresh()
-        again.append(time.perf_counter() - began)
-        if any(one.changed for one in looked_at):
-            raise SystemExit("a session was read again that had not changed")
-    best = min(shared)
+            times.append(took(partial(store.refresh, processes=used)))
+        again.append(took(partial(_again, trajectories, tree)).wall)
+    floor = median(one.wall for one in floors)
+    ours = median(one.wall for one in shared)
+    processor = median(one.processor for one in alone)
     return {
-        "mb_per_s": round(size / best, 1),
-        "floor_mb_per_s": round(size / min(floors), 1),
-        "floor_fraction": round(min(floors) / best, 3),
-        "rerun_speedup": round(best / min(again), 1),
+        "mb_per_s": round(size / ours, 1),
+        "floor_mb_per_s": round(size / floor, 1),
+        "floor_fraction": round(floor / ours, 3),
+        "rerun_speedup": round(ours / median(again), 1),
         "processes": processes,
-        "one_process_mb_per_s": round(size / min(alone), 1),
-        "one_process_fraction": round(min(floors) / min(alone), 3),
+        "one_process_mb_per_s": round(size / processor, 1),
+        "one_process_fraction": round(median(one.processor for one in floors) / processor, 3),
         "megabytes": round(size, 1),
         "sessions": len(files),
-        "seconds": round(best, 3),
-        "rerun_seconds": round(min(again), 5),
-        "rss_mb_one_process": round(memory_alone, 1),
-        "rss_mb": round(memory, 1),
+        "seconds": round(ours, 3),
+        "rerun_seconds": round(median(again), 5),
+        "rss_mb_before": round(before, 1),
+        "rss_mb": round(peak_mb(resource.RUSAGE_SELF), 1),
+        "rss_mb_helper": round(peak_mb(resource.RUSAGE_CHILDREN), 1),
     }
+
+
+def _again(trajectories: TrajectoryStore, tree: SkillTree) -> None:
+    looked_at = SegmentStore(trajectories, tree.group_of, tree.children_of).refresh()
+    if any(one.changed for one in looked_at):
+        raise SystemExit("a session was read again that had not changed")
 
 
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=float, default=200.0)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     options = parser.parse_args()

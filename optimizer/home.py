@@ -76,7 +76,8 @@ class Home:
 
     @property
     def segments(self) -> SegmentStore:
-        return SegmentStore.of_bank(self.trajectories, SkillTree(self.bank))
+        tree = SkillTree(self.bank)
+        return SegmentStore(self.trajectories, tree.group_of, tree.children_of)
 
     @property
     def index(self) -> TrajectoryIndex:

@@ -28,11 +28,6 @@ class SkillTree:
         self._refresh()
         return self._children.get(skill, frozenset())
 
-    def snapshot(self) -> tuple[dict[str, str], dict[str, frozenset[str]]]:
-        """(group, declared children) of every skill."""
-        self._refresh()
-        return self._groups, self._children
-
     def _refresh(self) -> None:
         now = time.monotonic()
         if self._read_at is not None and now - self._read_at < REMEMBERED_S:

@@ -1,61 +1,61 @@
 """A large backlog of sessions shared between processes: the first look at a history, or an import.
 
 Sessions do not depend on each other and each is guarded by its own lock, so any process may do any of them. The caller
-takes a share itself. A helper is `python -P -m optimizer.segment.many`: a job comes on its standard input, a line for
-each session that is done goes to its standard output. What a helper leaves undone, the caller does.
+takes a share itself, its copies take the others. What a copy leaves undone (it was killed), the caller does. A process
+with several threads is not copied (another thread may hold a lock), nor one outside of Linux (system libraries do not
+bear it): there the caller works alone.
 """
 
-import subprocess
+import multiprocessing
 import sys
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection
 
 import msgspec
 
 from optimizer.segment.types import SegmentedSession
 
-if TYPE_CHECKING:
-    from optimizer.segment.store import SegmentStore
-    from optimizer.skill_tree import SkillTree
-
-SHARED_BYTES = 32_000_000
-"""Backlog from which on further processes pay for their start (0.15 s each; one process does 100 MB in a second)."""
+SHARED_BYTES = 16_000_000
+"""Backlog from which on a copy pays: it costs some 10 ms, and one process does 100 MB in a second."""
 
 MAX_PROCESSES = 8
 
+Refresh = Callable[[str], SegmentedSession]
+"""Brings one session up to date."""
 
-class _Job(msgspec.Struct):
-    """What a helper does."""
 
-    trajectories: str
-    groups: dict[str, str]
-    children: dict[str, list[str]]
-    sessions: list[str]
+def can_share() -> bool:
+    """Whether this process may be copied."""
+    return sys.platform == "linux" and threading.active_count() == 1
 
 
 def refreshed_by_many(
-    store: "SegmentStore", tree: "SkillTree", sessions: Sequence[tuple[int, str]], processes: int
+    refresh: Refresh, sessions: Sequence[tuple[int, str]], processes: int
 ) -> Iterator[SegmentedSession]:
     """Brings the sessions, given with their sizes, up to date. Raises what bringing one up to date raises."""
-    groups, children = tree.snapshot()
     own, *others = _shares(sessions, min(processes, MAX_PROCESSES, len(sessions)))
-    declared = {name: sorted(them) for name, them in children.items() if them}
-    jobs = [_Job(str(store.store.root.absolute()), groups, declared, share) for share in others]
-    helpers = [_start(job) for job in jobs]
+    context = multiprocessing.get_context("fork")
+    helpers: list[tuple[list[str], multiprocessing.process.BaseProcess, Connection]] = []
+    for share in others:
+        answers, end = context.Pipe(duplex=False)
+        helper = context.Process(target=_work, args=(refresh, share, end), daemon=True)
+        helper.start()
+        end.close()
+        helpers.append((share, helper, answers))
     try:
         for name in own:
-            yield store.refresh_one(name)
-        for job, helper in zip(jobs, helpers, strict=True):
-            done = _answers(helper)
+            yield refresh(name)
+        for share, _, answers in helpers:
+            done = _received(answers)
             yield from done
-            for name in set(job.sessions) - {one.session for one in done}:
-                yield store.refresh_one(name)
+            for name in set(share) - {one.session for one in done}:
+                yield refresh(name)
     finally:
-        for helper in helpers:
-            if helper is not None and helper.poll() is None:
-                helper.kill()
-                helper.wait()
+        for _, helper, answers in helpers:
+            answers.close()
+            helper.kill()
+            helper.join()
 
 
 def _shares(sessions: Sequence[tuple[int, str]], count: int) -> list[list[str]]:
@@ -69,45 +69,16 @@ def _shares(sessions: Sequence[tuple[int, str]], count: int) -> list[list[str]]:
     return shares
 
 
-def _start(job: _Job) -> "subprocess.Popen[bytes] | None":
-    """A helper at work; None where no process can be started."""
+def _work(refresh: Refresh, share: list[str], answers: Connection) -> None:
+    """What a copy does. Its answers go in one piece, so it never waits for its caller."""
+    done = [refresh(name) for name in share]
+    answers.send_bytes(msgspec.json.encode(done))
+    answers.close()
+
+
+def _received(answers: Connection) -> list[SegmentedSession]:
+    """What a copy did; nothing where it is gone without a word."""
     try:
-        helper = subprocess.Popen(
-            [sys.executable, "-P", "-m", "optimizer.segment.many"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-    except OSError:
-        return None
-    if helper.stdin is not None:
-        try:
-            helper.stdin.write(msgspec.json.encode(job))
-            helper.stdin.close()
-        except BrokenPipeError:  # it is gone already: nothing of its share is done
-            pass
-    helper.stdin = None
-    return helper
-
-
-def _answers(helper: "subprocess.Popen[bytes] | None") -> list[SegmentedSession]:
-    if helper is None:
+        return msgspec.json.decode(answers.recv_bytes(), type=list[SegmentedSession])
+    except (EOFError, OSError):
         return []
-    output, _ = helper.communicate()
-    return [msgspec.json.decode(line, type=SegmentedSession) for line in output.splitlines()]
-
-
-def main() -> None:
-    """A helper: does a job."""
-    from optimizer.segment.store import SegmentStore
-    from optimizer.store import TrajectoryStore
-
-    job = msgspec.json.decode(sys.stdin.buffer.read(), type=_Job)
-    children = {name: frozenset(them) for name, them in job.children.items()}
-    store = SegmentStore(
-        TrajectoryStore(Path(job.trajectories)), job.groups.get, lambda skill: children.get(skill, frozenset())
-    )
-    for name in job.sessions:
-        sys.stdout.buffer.write(msgspec.json.encode(store.refresh_one(name)) + b"\n")
-    sys.stdout.buffer.flush()
-
-
-if __name__ == "__main__":
-    main()

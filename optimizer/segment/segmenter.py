@@ -205,8 +205,7 @@ class Segmenter:
             agent=event.agent,
             skill=skill,
             args=args,
-            layer=self.state.layer
-            or str(Layer.OTHER if skill is None else layer_of_group(self.group_of(skill))),
+            layer=self.state.layer or str(Layer.OTHER if skill is None else layer_of_group(self.group_of(skill))),
             first_line=event.line,
             last_line=event.line,
             spans=[Span(first_line=event.line, last_line=event.line)],

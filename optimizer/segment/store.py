@@ -12,20 +12,16 @@ import os
 from collections.abc import Iterable
 from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
 
 import msgspec
 
 from optimizer.events import BadEvent, glance
 from optimizer.layers import Layer, check_read
-from optimizer.segment.many import SHARED_BYTES, refreshed_by_many
+from optimizer.segment.many import SHARED_BYTES, can_share, refreshed_by_many
 from optimizer.segment.segmenter import ChildrenOf, GroupOf, Segmenter, SegmenterState, no_children
 from optimizer.segment.types import MAX_BAD_LINES, Segment, SegmentedSession
 from optimizer.store import RawFile, TrajectoryStore, mark_of
 from skill_bank.files import lock_of, write_bytes_atomic
-
-if TYPE_CHECKING:
-    from optimizer.skill_tree import SkillTree
 
 _STATE_VERSION = 4
 
@@ -71,14 +67,6 @@ class SegmentStore:
         self.root = store.root / "segments"
         self.group_of = group_of
         self.children_of = children_of
-        self._tree: SkillTree | None = None
-
-    @classmethod
-    def of_bank(cls, store: TrajectoryStore, tree: "SkillTree") -> Self:
-        """Segments by the skills of a bank, which other processes can be told."""
-        made = cls(store, tree.group_of, tree.children_of)
-        made._tree = tree
-        return made
 
     def update(self, session: str) -> list[Segment]:
         """Takes in what is new and returns all segments of the session, in order of their first line."""
@@ -111,8 +99,8 @@ class SegmentStore:
                 todo.append(file)
         backlog = sum(file.size for file in todo)
         done: Iterable[SegmentedSession]
-        if processes > 1 and self._tree is not None and len(todo) > 1 and backlog >= SHARED_BYTES:
-            done = refreshed_by_many(self, self._tree, [(file.size, file.session) for file in todo], processes)
+        if processes > 1 and len(todo) > 1 and backlog >= SHARED_BYTES and can_share():
+            done = refreshed_by_many(self.refresh_one, [(file.size, file.session) for file in todo], processes)
         else:
             done = (self.refresh_one(file.session) for file in todo)
         looked_at = {file.session: file for file in todo}

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from optimizer.events import BadEvent, Event, EventKind, glance, parse, to_line, tool_call
 from optimizer.segment import many
 from optimizer.segment.store import SegmentStore
+from optimizer.segment.types import SegmentedSession
 from optimizer.skill_tree import SkillTree
 from optimizer.store import TrajectoryStore
 from skill_bank.bank import SkillBank
@@ -132,31 +133,39 @@ def test_memory_does_not_grow_with_the_session(store: TrajectoryStore) -> None:
     assert len(kept.segments("s")) == 5000
 
 
-def test_a_backlog_may_be_shared_between_processes(
-    store: TrajectoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_backlog_may_be_shared_between_processes(store: TrajectoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not many.can_share():
+        pytest.skip("this process has several threads or is not on Linux: it is not copied")
     for number in range(5):
         write(store, f"s{number}", b"".join(normalised(turn) for turn in range(number + 1)))
-    tree = SkillTree(SkillBank.seed(tmp_path / "skills"))
     monkeypatch.setattr("optimizer.segment.store.SHARED_BYTES", 0)
-    kept = SegmentStore.of_bank(store, tree)
+    kept = SegmentStore(store, GROUPS.get)
+    here: list[str] = []
+    refresh_one = kept.refresh_one
+
+    def noted(name: str) -> SegmentedSession:
+        here.append(name)
+        return refresh_one(name)
+
+    monkeypatch.setattr(kept, "refresh_one", noted)
     shared = kept.refresh(processes=2)
     assert [one.events for one in sorted(shared, key=lambda one: one.session)] == [5, 10, 15, 20, 25]
+    # the largest first, each to the smaller share: 25, 10 and 5 events here (or 20 and 15), the others there
+    assert 0 < len(here) < 5
     files = contents(kept)
     shutil.rmtree(kept.root)
     assert kept.refresh() == shared
     assert contents(kept) == files
 
 
-def test_the_caller_does_what_a_helper_leaves(
-    store: TrajectoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_caller_does_what_a_copy_leaves(store: TrajectoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not many.can_share():
+        pytest.skip("this process has several threads or is not on Linux: it is not copied")
     for number in range(4):
         write(store, f"s{number}", normalised(number))
     monkeypatch.setattr("optimizer.segment.store.SHARED_BYTES", 0)
-    monkeypatch.setattr(many.sys, "executable", "/bin/false")
-    kept = SegmentStore.of_bank(store, SkillTree(SkillBank.seed(tmp_path / "skills")))
-    assert [one.events for one in kept.refresh(processes=3)] == [5] * 4
+    monkeypatch.setattr(many, "_work", lambda *_: os._exit(9))
+    assert [one.events for one in SegmentStore(store, GROUPS.get).refresh(processes=3)] == [5] * 4
 
 
 def test_the_bank_says_which_skills_belong_to_which(tmp_path: Path) -> None:
