@@ -334,7 +334,7 @@ def _one_series(claim: Claim, found: list[tuple[Series, list[Point]]]) -> tuple[
     """The one series meant: by step before by epoch, steps before single numbers."""
     launches = {one.key.launch for one, _ in found}
     if len(launches) > 1:
-        return "the run was launched more than once and the cited lines show several launches: cite one of them"
+        return "the cited lines show several launches: cite one of them"
     wanted = [Axis.STEP, Axis.EPOCH, Axis.ROUND, Axis.INDEX, Axis.NONE]
     if claim.steps is None and claim.comparator in (Comparator.MEAN, Comparator.MIN, Comparator.MAX):
         wanted = [Axis.NONE, *wanted[:-1]]

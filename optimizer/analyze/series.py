@@ -138,15 +138,28 @@ class SeriesBook:
         return [one for one in self.series.values() if one.key.axis is axis and not one.key.setting]
 
     def launch_at(self, run: str | None, line: int) -> int:
-        """Which launch of the run a line lies behind, from 1; 0 where none is in the session."""
-        return sum(1 for launch in self.launches if run is not None and launch.run == run and launch.line < line)
+        """Which launch of the run a line lies behind, from 1; 0 where none is in the session.
+
+        Without a run: which launch of any, so that numbers of two trainings are never one series.
+        """
+        before = [launch for launch in self.launches if launch.line < line]
+        return sum(1 for launch in before if run is None or launch.run == run)
+
+    def _asked(self, event: Event) -> list[str]:
+        """Runs that a call's input names, by id or by the log file that a launch before it writes."""
+        asked = input_text(event)
+        named = named_runs(asked, self.runs)
+        if named:
+            return named
+        logs = {launch.log: launch.run for launch in self.launches if launch.log and launch.line < event.line}
+        return sorted({run for log, run in logs.items() if run is not None and log in asked})
 
     def _take(self, event: Event, text: str, memory: TableMemory, author: Authorship) -> None:
         lines = lines_of(text)
         readings = read_all(lines, memory)
         if not readings:
             return
-        runs = RunOfRow(lines, named_runs(input_text(event), self.runs), self.runs)
+        runs = RunOfRow(lines, self._asked(event), self.runs)
         for reading in readings:
             if self._points >= MAX_POINTS:
                 return

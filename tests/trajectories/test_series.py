@@ -332,7 +332,24 @@ def test_a_launch_that_names_no_run_has_the_one_its_log_states() -> None:
         bash(1, "tail /tmp/a.log", "Run ID:  run_77\nStep Trajs Reward\n1/4 8 0.250"),
         bash(2, "tail /tmp/a.log; ls out/runs/run_78/", "run_77 run_78"),
     ]
-    assert [one.run for one in SeriesBook.build("s", calls).launches] == ["run_77"]
+    calls.append(bash(3, "tail -1 /tmp/a.log", "  2/4 8 0.375"))  # neither run nor header: both are known by now
+    book = SeriesBook.build("s", calls)
+    assert [one.run for one in book.launches] == ["run_77"]
+    reward = next(one for one in book.series.values() if one.name == "Reward")
+    assert (reward.key.run, [point.step for point in reward.measured()]) == ("run_77", [1, 2])
+
+
+def test_numbers_of_two_launches_are_never_one_series() -> None:
+    table = "Step Trajs Reward\n1/4 8 {}"
+    calls = [
+        bash(0, "nohup python -m lab.train a &"),
+        bash(1, "tail out.txt", table.format("0.250")),
+        bash(2, "nohup python -m lab.train b &"),
+        bash(3, "tail out.txt", table.format("0.750")),
+    ]
+    book = SeriesBook.build("s", calls)
+    rewards = [one for one in book.series.values() if one.name == "Reward"]
+    assert [(one.key.run, one.key.launch) for one in rewards] == [(None, 1), (None, 2)]
 
 
 def test_who_wrote_a_number() -> None:
