@@ -72,7 +72,7 @@ def import_command(
         return
     if as_is:
         raise CommandError(f"{source} has no bank.yaml: --as-is is for banks. A single skill is imported by --migrate.")
-    if source.is_dir() and not (source / "SKILL.md").is_file():
+    if (source / "bank.yaml").is_file() or (source.is_dir() and not (source / "SKILL.md").is_file()):
         result = migrate_bank(source, skip_broken=skip_broken)
     else:
         result = import_single(source, group)
