@@ -16,8 +16,8 @@ from skill_bank.importing.types import Severity
 NAMES = ("alpha", "beta", "gamma")
 IDS = ("001-one", "002-two", "p-three", "Four", "five_5")
 WORDS = st.sampled_from(
-    ["", "text", "- item", "  indented  ", "## 标题", "<!-- section:leak -->", "<!-- \\section:x -->", "```\ncode\n```", "```",
-     "| a | b |", "{{name}}", "---", "a: b", "\\", "run !`date` now"]
+    ["", "text", "- item", "  indented  ", "## 标题", "<!-- section:leak -->", "<!-- \\section:x -->", "```\ncode\n```",
+     "```", "| a | b |", "{{name}}", "---", "a: b", "\\", "run !`date` now"]
 )  # fmt: skip
 TEXTS = st.lists(WORDS, max_size=4).map("\n".join)
 CLEAN = TEXTS.filter(lambda text: "<!--" not in text)
