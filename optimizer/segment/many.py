@@ -52,10 +52,10 @@ def refreshed_by_many(
             for name in set(share) - {one.session for one in done}:
                 yield refresh(name)
     finally:
-        for _, helper, answers in helpers:
+        for _, process, answers in helpers:
             answers.close()
-            helper.kill()
-            helper.join()
+            process.kill()
+            process.join()
 
 
 def _shares(sessions: Sequence[tuple[int, str]], count: int) -> list[list[str]]:

@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 
@@ -12,9 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optimizer.events import BadEvent, Event, EventKind, glance, parse, to_line, tool_call
-from optimizer.segment import many
 from optimizer.segment.store import SegmentStore
-from optimizer.segment.types import SegmentedSession
 from optimizer.skill_tree import SkillTree
 from optimizer.store import TrajectoryStore
 from skill_bank.bank import SkillBank
@@ -133,39 +133,42 @@ def test_memory_does_not_grow_with_the_session(store: TrajectoryStore) -> None:
     assert len(kept.segments("s")) == 5000
 
 
-def test_a_backlog_may_be_shared_between_processes(store: TrajectoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not many.can_share():
-        pytest.skip("this process has several threads or is not on Linux: it is not copied")
+SHARING = """
+import os, sys
+from pathlib import Path
+from optimizer.segment import many, store
+from optimizer.store import TrajectoryStore
+
+store.SHARED_BYTES = 0
+if sys.argv[2] == "killed":
+    many._work = lambda *_: os._exit(9)
+kept = store.SegmentStore(TrajectoryStore(Path(sys.argv[1])), {"rllm-run": "rllm"}.get)
+here = []
+refresh_one = kept.refresh_one
+kept.refresh_one = lambda name: here.append(name) or refresh_one(name)
+assert many.can_share()
+print(sorted((one.session, one.events) for one in kept.refresh(processes=3)))
+print(len(here))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux a process is copied")
+@pytest.mark.parametrize("fate", ["lives", "killed"])
+def test_a_backlog_is_shared_with_copies_of_the_process(store: TrajectoryStore, tmp_path: Path, fate: str) -> None:
+    """The same bytes as by one process, and nothing is left undone where the copies die."""
     for number in range(5):
         write(store, f"s{number}", b"".join(normalised(turn) for turn in range(number + 1)))
-    monkeypatch.setattr("optimizer.segment.store.SHARED_BYTES", 0)
-    kept = SegmentStore(store, GROUPS.get)
-    here: list[str] = []
-    refresh_one = kept.refresh_one
-
-    def noted(name: str) -> SegmentedSession:
-        here.append(name)
-        return refresh_one(name)
-
-    monkeypatch.setattr(kept, "refresh_one", noted)
-    shared = kept.refresh(processes=2)
-    assert [one.events for one in sorted(shared, key=lambda one: one.session)] == [5, 10, 15, 20, 25]
-    # the largest first, each to the smaller share: 25, 10 and 5 events here (or 20 and 15), the others there
-    assert 0 < len(here) < 5
+    command = [sys.executable, "-P", "-c", SHARING, str(store.root), fate]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    told, here = done.stdout.splitlines()
+    assert told == str([(f"s{number}", 5 * (number + 1)) for number in range(5)])
+    # the largest first, each to the smallest share of three: s4 | s3, s0 | s2, s1
+    assert int(here) == (1 if fate == "lives" else 5)
+    kept = SegmentStore(store, {"rllm-run": "rllm"}.get)
     files = contents(kept)
     shutil.rmtree(kept.root)
-    assert kept.refresh() == shared
+    kept.refresh()
     assert contents(kept) == files
-
-
-def test_the_caller_does_what_a_copy_leaves(store: TrajectoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not many.can_share():
-        pytest.skip("this process has several threads or is not on Linux: it is not copied")
-    for number in range(4):
-        write(store, f"s{number}", normalised(number))
-    monkeypatch.setattr("optimizer.segment.store.SHARED_BYTES", 0)
-    monkeypatch.setattr(many, "_work", lambda *_: os._exit(9))
-    assert [one.events for one in SegmentStore(store, GROUPS.get).refresh(processes=3)] == [5] * 4
 
 
 def test_the_bank_says_which_skills_belong_to_which(tmp_path: Path) -> None:
