@@ -108,6 +108,14 @@ def test_activation_dies_at_every_step(bank: SkillBank) -> None:
     assert check_every_step(bank, lambda mine: mine.activate("s", "002-b"), expected) > 8
 
 
+def test_compile_dies_at_every_step(bank: SkillBank) -> None:
+    base = bank.root / "rllm" / "s" / "base.md"
+    base.write_text(base.read_text().replace("\n1\n", "\nOther words.\n"))
+    expected = dict(bank.compile("s", dry_run=True).skills["s"].files)
+    assert b"Other words." in expected["SKILL.md"]
+    assert check_every_step(bank, lambda mine: mine.compile(), expected) > 8
+
+
 @pytest.mark.parametrize("can_exchange", [True, False])
 def test_rollback_dies_at_every_step(bank: SkillBank, monkeypatch: pytest.MonkeyPatch, can_exchange: bool) -> None:
     first = tree(bank.compiled_folder("s"))
