@@ -328,6 +328,8 @@ def _compact(home: Home, one: PlannedSession, plan: SessionPlan) -> str | None:
     with lock_of(path).acquire(timeout=LOCK_TIMEOUT_S):
         why_not = _changed(home, one)
         if why_not is None:
+            for left_behind in path.parent.glob(f".{path.name}.*.tmp"):  # by one that was killed; nobody else is here
+                left_behind.unlink(missing_ok=True)
             write_chunks_atomic(
                 path, _clipped_lines(path, plan.field_bytes), mode=0o600, times_ns=(one.mtime_ns, one.mtime_ns)
             )

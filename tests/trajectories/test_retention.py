@@ -315,6 +315,10 @@ def test_kill_9_while_clipping_leaves_old_or_new(home: Home, after_s: float) -> 
     os.utime(path, (1, 1))
     carry_out(home, plan_sessions(home, SessionRetention(compact=True)))
     assert path.read_bytes() == new
+    append(home.trajectories, "s", hook_line("s", tool_response=LONG))
+    os.utime(path, (1, 1))
+    carry_out(home, plan_sessions(home, SessionRetention(compact=True)))
+    assert sorted(one.name for one in path.parent.iterdir()) == ["events.jsonl", "events.jsonl.lock"]
 
 
 def test_a_full_disk_while_clipping_leaves_the_old_file(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
