@@ -107,6 +107,10 @@ def open_pool(
     return ExperiencePool(path, create=create, embedder=settings_of(workspace).make_embedder(), redact=redact)
 
 
+MIN_SIMILARITY = 0.2
+"""Cosine below which a lesson is not put into a prompt: an unfitting one costs more than none."""
+
+
 def open_source(workspace: Workspace, name: str, **search_options: Any) -> PoolSource:
-    """A pool as rollouts use it; the file is opened with the first question."""
-    return PoolSource(lambda: open_pool(workspace, name), name, search_options)
+    """A pool as rollouts use it, opened with the first question. Options: those of `ExperiencePool.search`."""
+    return PoolSource(lambda: open_pool(workspace, name), name, {"min_similarity": MIN_SIMILARITY, **search_options})

@@ -4,8 +4,8 @@ A guard knows the prompts and answers of validation and test problems. A record 
 
 1. where its text holds the prompt of such a problem (normalised: case, width, spaces, end marks), or nearly all of its
    words with all of its numbers and signs in their order;
-2. where it holds the problem's answer together with the prompt's numbers and signs in their order, or, where it has
-   none, most of its words.
+2. where it holds the problem's answer together with the prompt's numbers and signs in their order, or nearly all of its
+   words in any order; where it has no numbers, most of them.
 
 `What is x + y?` holds no problem; `What is 3 + 4?` does where that is one. The pool keeps its guards, so that what is
 added later, by whomever, meets them too.
@@ -24,8 +24,9 @@ NEARLY_ALL = 0.9
 """Share of a prompt's words from which a record holds the task."""
 MOST = 0.8
 """… from which it may hold its answer, where the prompt has no numbers."""
-MIN_WORDS = 2
-"""A prompt of fewer words and no number tells no task from another."""
+SPECIFIC = 3
+"""A prompt of fewer words and numbers (`What is 5?`) is only held where it stands in the record as it is; one of a
+single word, never."""
 
 
 class LeakError(ExperienceError):
@@ -82,13 +83,12 @@ class LeakGuard:
         held = frozenset(piece for _, piece in pieces(text))
         padded, marks = f" {text} ", _marks(text)
         for one in self._prepared:
-            if one.marks not in marks or (not one.marks and len(one.words) < MIN_WORDS):
-                continue  # the numbers and signs of the prompt do not stand together in the record
-            share = len(one.words & held) / max(1, len(one.words))
-            if _holds(padded, one.prompt) or share >= NEARLY_ALL:
+            ordered = one.marks in marks  # the prompt's numbers and signs stand together in the record
+            share = len(one.words & held) / len(one.words) if one.specific else 0.0
+            if ordered and ((one.phrase and _holds(padded, one.prompt)) or share >= NEARLY_ALL):
                 return f"it holds a task of {one.origin or 'an evaluation'}: {one.prompt[:80]!r}"
             # without marks of its own a prompt is told from others by its words only
-            told = bool(one.marks) or share >= MOST
+            told = share >= NEARLY_ALL or (ordered and one.specific and (bool(one.marks) or share >= MOST))
             if one.answer and told and one.answer not in one.prompt and _holds_token(held, padded, one.answer):
                 return f"it holds the answer to a task of {one.origin or 'an evaluation'}: {one.prompt[:80]!r}"
         return None
@@ -110,13 +110,26 @@ class _Prepared:
     origin: str
     words: frozenset[str]
     """All pieces of the prompt but function words."""
+    phrase: bool
+    specific: bool
     marks: str
     """Numbers and signs of the prompt, in order: what must stand together in a record that holds the task."""
 
     @classmethod
     def of(cls, one: Guarded) -> "_Prepared":
-        words = frozenset(piece for _, piece in pieces(one.prompt) if piece not in FUNCTION_WORDS)
-        return cls(one.prompt, one.answer, one.origin, words, _marks(one.prompt))
+        found = list(pieces(one.prompt))
+        telling = [piece for _, piece in found if piece not in FUNCTION_WORDS]
+        # a run of Chinese characters is one piece and several words
+        size = sum(len(piece) // 2 if kind == "cjk" else piece not in FUNCTION_WORDS for kind, piece in found)
+        return cls(
+            one.prompt,
+            one.answer,
+            one.origin,
+            frozenset(telling),
+            len(found) > 1 or size >= SPECIFIC,
+            size >= SPECIFIC,
+            _marks(one.prompt),
+        )
 
 
 def _marks(text: str) -> str:

@@ -71,8 +71,9 @@ class TextSearch:
     def _choose(self, terms: Iterable[str]) -> tuple[list[str], bool]:
         """The tokens to ask for, and whether their number of records allows ranking."""
         self._forget_if_grown()
-        # in a long question the words that say something come first
-        ordered = sorted(terms, key=lambda term: term in FUNCTION_WORDS)[: 4 * MAX_TERMS]
+        # function words find whatever; they are asked for only where a question has no other
+        every = list(terms)
+        ordered = ([term for term in every if term not in FUNCTION_WORDS] or every)[: 4 * MAX_TERMS]
         known = sorted((self._records_with(term), place, term) for place, term in enumerate(ordered))
         present = [(count, term) for count, _, term in known if count]
         chosen: list[str] = []
