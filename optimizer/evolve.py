@@ -106,6 +106,57 @@ def resume(
     return evolve(home, request, approver, watch, launcher=launcher, runners=runners, cancelled=cancelled)
 
 
+def begin_round(home: Home, request: EvolveRequest, *, evolution: str | None = None, agent: bool = False) -> Round:
+    """The next round of a semi-automatic evolution, made and not yet trained: a new evolution, or the next round of
+    `evolution`, whose request it keeps. With `agent` its run is started by a training agent of its own.
+
+    Raises RoundError while another round of that evolution is open.
+    """
+    store = RoundStore(home.root)
+    position = 1
+    if evolution is not None:
+        earlier = store.of(check_id(evolution, "evolution"))
+        request = store.read_request(evolution)
+        if earlier and earlier[-1].state is not RoundState.CLOSED:
+            raise RoundError(
+                f"round {earlier[-1].round} of {evolution} is {earlier[-1].state}: "
+                f"close it first with `mcp-evo rounds optimize {earlier[-1].round}`"
+            )
+        position = len(earlier) + 1
+        request = request.model_copy(update={"rounds": position, "final_trial": True})
+    store.write_request(request)
+    return store.create(
+        request.evolution,
+        position,
+        request=request.request,
+        profile=request.profile,
+        run_id=f"{request.evolution}-r{position}"[:64],
+        trial_seed=pair_seed(request.seed, "round", position),
+        agent=agent,
+    )
+
+
+def go_on(
+    home: Home,
+    number: int,
+    until: RoundState,
+    approver: Approver,
+    watch: Watcher,
+    *,
+    launcher: LocalLauncher | None = None,
+    runners: Runners = pooled_arms,
+    cancelled: Callable[[], bool] = never,
+) -> Round:
+    """Takes one round on, as far as `until`. Raises what `evolve` raises."""
+    store = RoundStore(home.root)
+    current = store.read(number)
+    if current.state is RoundState.CLOSED:
+        return current
+    request = store.read_request(current.evolution)
+    runner = RoundRunner(home, request, approver, watch, launcher=launcher, runners=runners, cancelled=cancelled)
+    return runner.run(current, until)
+
+
 def stops(current: Round) -> bool:
     """Whether the evolution ends with this round: it had nothing to propose, so another would repeat it."""
     return current.state is RoundState.CLOSED and not current.candidates

@@ -11,6 +11,7 @@ from optimizer.round_types import EvolveRequest, Progress, Round, RoundError, Ro
 from optimizer.tryout import CONFIG_SKILL
 from trainer.runs import supervise
 from trainer.runs.launch import LocalLauncher, follow, start_run
+from trainer.runs.registry import list_runs
 from trainer.runs.rundir import RunDirectory
 from trainer.runs.types import RunDocument, RunState
 from trainer.settings import Resolved, resolve
@@ -56,6 +57,9 @@ class TrainingStep:
         )
 
     def run(self, current: Round) -> Round:
+        """Trains, or takes over what the training agent of the round trained."""
+        if current.agent:
+            return self._taken_over(current)
         resolved = self.resolved()
         versions = {skill: version_label(self.home, skill) for skill in self.home.bank.skills("rllm")}
         current, directory = self._run_directory(current, resolved)
@@ -82,6 +86,26 @@ class TrainingStep:
         document = self._follow(current, directory)
         self._check_run(document)
         return self.rounds.move(current, RoundState.TRAINED, skill_versions=versions)
+
+    def _taken_over(self, current: Round) -> Round:
+        """The run that an agent started for this round, followed to its end. Raises RoundError where there is none."""
+        theirs = [
+            one
+            for one in list_runs(self.home.workspace)
+            if one.document.round == current.round and one.document.created_at >= current.created_at
+        ]
+        if not theirs:
+            raise RoundError(
+                f"round {current.round} has no run yet: its training agent starts one with start_training("
+                f'request="round={current.round} | …"). Launch it with `mcp-evo rounds launch`, or wait for it'
+            )
+        finished = [one for one in theirs if one.document.state is RunState.FINISHED]
+        chosen = max(finished or theirs, key=lambda one: one.document.created_at)
+        fields = {"run_id": chosen.document.run_id, "session": chosen.document.session}
+        current = self.rounds.move(current, RoundState.CREATED, **fields)
+        document = self._follow(current, chosen.directory)
+        self._check_run(document)
+        return self.rounds.move(current, RoundState.TRAINED, skill_versions=document.skill_versions)
 
     def _run_directory(self, current: Round, resolved: Resolved) -> tuple[Round, RunDirectory]:
         """The run of this round: the one it has, the one of the round before where nothing has changed since, or a

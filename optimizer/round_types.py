@@ -60,6 +60,10 @@ class Round(BaseModel):
     skill_versions: dict[str, str] = Field(default_factory=dict)
     """Skill → version in force while it trained."""
     run_id: str
+    agent: bool = False
+    """A training agent of its own starts the run (`rounds launch`); it is found by the number of the round."""
+    session: str | None = None
+    """Session in which an agent trained it; null: the evolution's own."""
     report_id: str | None = None
     findings: list[str] = Field(default_factory=list)
     """Kinds of what was found, the most explaining first."""

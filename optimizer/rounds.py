@@ -79,8 +79,11 @@ class RoundRunner:
 
     # The machine
 
-    def run(self, current: Round) -> Round:
-        """Takes the round on until it is closed or waits for a person. Raises RoundError, TrialCancelled and others."""
+    def run(self, current: Round, until: RoundState = RoundState.CLOSED) -> Round:
+        """Takes the round on until it is closed, waits for a person or has reached `until`.
+
+        Raises RoundError, TrialCancelled and others; what was complete stays.
+        """
         steps = {
             RoundState.CREATED: self.training.run,
             RoundState.TRAINED: self._fresh_looks().run,
@@ -93,10 +96,12 @@ class RoundRunner:
         }
         self.watch(Progress("round", current))
         with self._workers():
-            while current.state is not RoundState.CLOSED:
+            while current.state not in (RoundState.CLOSED, until):
                 current = steps[current.state](current)
                 if current.state is RoundState.AWAITING_APPROVAL:
                     return current
+        if current.state is not RoundState.CLOSED:
+            return current
         self.watch(Progress("closed", current))
         return current
 
@@ -135,14 +140,17 @@ class RoundRunner:
         document = directory.read_document()
         table, thresholds = self.home.lever_table(), self.home.thresholds()
         findings = analyse_run(directory, table, thresholds)
-        self._record_analysis(current, document, findings)
-        segments = [one for one in self.home.segments.update(current.evolution) if one.layer == "rllm"]
-        mine = [one for one in segments if current.run_id in one.runs or one.first_line >= self._first_line(current)]
-        findings += analyse_events(mine, self.home.trajectories.read(current.evolution).events)
+        if not current.agent:  # an agent of its own did its monitoring and analysis itself
+            self._record_analysis(current, document, findings)
+        session = current.session or current.evolution
+        segments = [one for one in self.home.segments.update(session) if one.layer == "rllm"]
+        first = 0 if current.agent else self._first_line(current)
+        mine = [one for one in segments if current.run_id in one.runs or one.first_line >= first]
+        findings += analyse_events(mine, self.home.trajectories.read(session).events)
         report = Report(
             report_id=f"report-{current.evolution}-r{current.position}"[:64],
             layer="rllm",
-            sessions=[current.evolution],
+            sessions=[session],
             runs=[current.run_id],
             segments=len(mine),
             tool_calls=sum(one.tool_calls for one in mine),

@@ -1,9 +1,10 @@
-"""`mcp-evo rounds`: list, show."""
+"""`mcp-evo rounds`: list, show; start, optimize and launch are in rounds_step.py."""
 
 from typing import Annotated
 
 import typer
 
+from mcp_server.cli import rounds_step
 from mcp_server.cli.evolve import show_evolution
 from mcp_server.cli.optimizing import (
     JsonOption,
@@ -27,6 +28,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(help="Rounds of evolution.", no_args_is_help=True)
     group.command("list")(refuses_clearly(list_command))
     group.command("show")(refuses_clearly(show_command))
+    rounds_step.register(group)
     app.add_typer(group, name="rounds")
 
 

@@ -69,6 +69,16 @@ class WorkspaceConfig(BaseModel):
     keep_free_mb: int = Field(
         default=500, ge=0, description="Free disk space (MB) without which no run starts or goes on."
     )
+    training_agent: list[str] = Field(
+        default=["claude", "{prompt}"],
+        min_length=1,
+        description="Command of the training agent that `mcp-evo rounds launch` opens; {prompt} is its task.",
+    )
+    training_agent_headless: list[str] = Field(
+        default=["claude", "-p", "{prompt}"],
+        min_length=1,
+        description="The same without a terminal (`rounds launch --headless`).",
+    )
     redaction: dict[str, Any] = Field(
         default_factory=dict,
         description="What else is a secret in recorded events, as lists of patterns (regular expressions), fields "
