@@ -55,7 +55,10 @@ class BackgroundDistiller:
     def __init__(
         self, source: PoolSource, distiller: Distiller, *, waiting: int = 4, deadline_s: float = 120.0
     ) -> None:
-        """`waiting`: batches in the queue at most; `deadline_s`: from handing over to the start of its work."""
+        """`source`: one of its own, else questions wait for its transactions.
+
+        `waiting`: batches in the queue at most; `deadline_s`: from handing over to the start of the work.
+        """
         self._source, self._distiller, self._deadline_s = source, distiller, deadline_s
         self._queue: queue.Queue[tuple[float, Sequence[Trajectory]] | None] = queue.Queue(maxsize=waiting)
         self._report, self._lock = DistilReport(), threading.Lock()

@@ -68,21 +68,21 @@ class PoolSource:
             return self.flush()
 
     def add(self, records: Sequence[ExperienceRecord]) -> tuple[list[Added], PoolProblem | None]:
-        """Adds records; what could not be written is kept for the next `flush`."""
+        """Adds records; what could not be written is kept for the next `flush`. Questions may come in between."""
         with self._lock:
             self._unsaved += records
-            results = []
-            try:
-                pool = self._opened()
-                while self._unsaved:
-                    try:
-                        results.append(pool.add(self._unsaved[0]))
-                    except ExperienceError as error:
-                        results.append(Added(Outcome.REFUSED, self._unsaved[0], str(error)))
-                    del self._unsaved[0]
-            except PoolError as error:
-                return results, self._failed(error)
-            return results, None
+        results: list[Added] = []
+        while True:
+            with self._lock:
+                if not self._unsaved:
+                    return results, None
+                try:
+                    results.append(self._opened().add(self._unsaved[0]))
+                except ExperienceError as error:
+                    results.append(Added(Outcome.REFUSED, self._unsaved[0], str(error)))
+                except PoolError as error:
+                    return results, self._failed(error)
+                del self._unsaved[0]
 
     @property
     def waiting(self) -> int:
