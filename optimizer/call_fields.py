@@ -24,6 +24,7 @@ class CallInput(msgspec.Struct, gc=False):
     prompt: Any = UNSET
     id: Any = UNSET
     task_id: Any = UNSET
+    delaySeconds: Any = UNSET
 
 
 class CallResponse(msgspec.Struct, gc=False):
@@ -48,6 +49,7 @@ class CallResponse(msgspec.Struct, gc=False):
     totalToolUseCount: Any = UNSET
     id: Any = UNSET
     taskId: Any = UNSET
+    clampedDelaySeconds: Any = UNSET
 
 
 InputFields = CallInput | list[Any] | str | int | float | bool | None
@@ -80,6 +82,11 @@ def response_fields(value: Any) -> CallResponse | None:
         except msgspec.ValidationError:  # keys that are no texts
             return None
     return None
+
+
+def number(value: Any) -> float | None:
+    """A number; anything else is none."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def text(value: Any) -> str | None:

@@ -7,7 +7,8 @@
    that no open orchestrator declares closes all of them. A sub-agent's skill is a child of the orchestrator that is
    open in the main conversation and declares it.
 3. At a turn end a segment stays open while a timer or monitor is set: the next turn may be its, and goes on with the
-   skill. A prompt of the user ends it, unless it is the text that a timer was given. Each turn is a span of its own.
+   skill. A prompt of the user ends it, unless it is the text that a timer was given; so does a turn that begins before
+   the only timer is due. Each turn is a span of its own.
 4. Calls outside of a skill are the free segments of their turn (`optimizer.segment.free`).
 5. No call is in two segments, none is lost. The layer is that of the skill's group in the bank; without one of our
    skills in force it is `other`. A session whose start says its layer (`MCP_EVO_LAYER`) is of that layer as a whole.
@@ -17,28 +18,26 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from optimizer.call_fields import CallInput, CallResponse, input_fields, response_fields, text
+from optimizer.call_fields import CallInput, CallResponse, input_fields, number, response_fields, text
 from optimizer.events import MAIN, Event, EventKind
 from optimizer.intents import (
     FILE_KEYS,
-    LAUNCHES,
     TIMER_STOPS,
     TIMERS_LASTING,
     TIMERS_ONCE,
-    WRITERS,
-    Shown,
     intents_of_shell,
     intents_of_tool,
 )
 from optimizer.layers import Layer, layer_of_group
-from optimizer.outcome import Evidence
+from optimizer.segment.counting import add_file, add_intents, count
 from optimizer.segment.free import FreeTurn
-from optimizer.segment.types import FileGuess, Intent, IntentKind, LineEvidence, Segment, SegmentKind, Span, segment_id
+from optimizer.segment.types import FileGuess, Segment, SegmentKind, Span, segment_id
 from optimizer.shell import NO_COMMAND, ShellCommand, path_keys, read_command, written_files
 
-_BY_OUTPUT = frozenset({Evidence.MASKED, Evidence.REPORTED})
+EARLY_S = 15.0
+"""Seconds before its time at which a turn may still be a timer's: clocks differ, and delays are rounded."""
+
 _LAYERS = frozenset(map(str, Layer)) - {str(Layer.OTHER)}
-_CHANGES = frozenset({IntentKind.EDIT, IntentKind.CONFIG})
 _TIMER_TOOLS = TIMERS_ONCE | TIMERS_LASTING | TIMER_STOPS
 _CALLS = frozenset({EventKind.TOOL_CALL, EventKind.TOOL_FAILURE})
 
@@ -73,6 +72,8 @@ class AgentState(msgspec.Struct):
     free: FreeTurn = msgspec.field(default_factory=FreeTurn)
     wakeup: bool = False
     """A timer that fires once was set in this turn."""
+    due: float | None = None
+    """When that timer fires (Unix seconds), where it is known."""
     lasting: list[str] = msgspec.field(default_factory=list)
     """Timers and monitors that go on firing, by the id that stops them."""
     prompts: list[str] = msgspec.field(default_factory=list)
@@ -155,6 +156,8 @@ class Segmenter:
         tool = event.tool or "?"
         call = event.input if type(event.input) is CallInput else input_fields(event.input)
         shell = None
+        if agent.due is not None and agent.stack and agent.stack[-1].waiting and _too_early(agent, event):
+            self._end(event.agent, "turn_end")
         if tool == "Bash":
             shell = read_command(call.command) if isinstance(call.command, str) else NO_COMMAND
         elif tool == "Skill" or tool.endswith("load_skill"):
@@ -165,6 +168,7 @@ class Segmenter:
         if stack:
             segment = stack[-1]
             if segment.waiting:
+                agent.due = None
                 for one in stack:
                     one.waiting = False
                 segment.spans.append(Span(first_line=event.line, last_line=event.line))
@@ -174,22 +178,22 @@ class Segmenter:
                 self._count_upwards(stack[0].parent, event.agent)
         else:
             segment = self._free_segment(agent, event, _keys(tool, call, shell))
-        _count(segment, event, tool)
+        count(segment, event, tool)
         if shell is not None:
             if shell.commands or call.run_in_background is True:
                 shown = intents_of_shell(shell.commands, call.run_in_background is True)
                 if shown:
-                    _add_intents(segment, event, shown)
+                    add_intents(segment, event, shown)
             if shell.writes or shell.redirections:
                 for path, how in written_files(shell):
                     segment.file_guesses.append(FileGuess(path, event.line, how))
             return
         shown = intents_of_tool(tool, call)
         if shown:
-            _add_intents(segment, event, shown)
+            add_intents(segment, event, shown)
         if tool in FILE_KEYS:
             if event.outcome != "failed":
-                _add_file(segment, tool, call)
+                add_file(segment, tool, call)
         elif tool in _TIMER_TOOLS:
             _timer(agent, segment, event, tool, call)
 
@@ -296,7 +300,7 @@ class Segmenter:
         self._close_free(agent, by)
         while agent.stack:
             self._close(agent.stack.pop(), by)
-        agent.wakeup = False
+        agent.wakeup, agent.due = False, None
 
     def _close_free(self, agent: AgentState, by: str) -> None:
         turn = agent.free
@@ -327,52 +331,19 @@ def _keys(tool: str, call: CallInput, shell: ShellCommand | None) -> list[str]:
     return []
 
 
-def _count(segment: Segment, event: Event, tool: str) -> None:
-    line = event.line
-    segment.last_line = line
-    segment.tool_calls += 1
-    spans = segment.spans
-    span = spans[-1]
-    span.last_line = line
-    span.tool_calls += 1
-    if len(spans) == 1 or segment.kind == "free":
-        segment.span_tool_calls += 1
-    tools = segment.tools
-    tools[tool] = tools.get(tool, 0) + 1
-    if event.time is not None:
-        segment.ended_at = event.time
-    if event.run_id is not None:
-        _add_run(segment, event, tool, event.run_id)
-    if event.outcome == "failed":
-        evidence = LineEvidence(line, event.reason or "failed")
-        segment.failed.append(line)
-        segment.failures.append(evidence)
-        if event.evidence in _BY_OUTPUT:
-            segment.masked.append(evidence)
-    elif event.outcome == "unknown":
-        segment.unknown += 1
-
-
-def _add_run(segment: Segment, event: Event, tool: str, run: str) -> None:
-    if run not in segment.runs:
-        segment.runs.append(run)
-    if tool.rsplit("__", 1)[-1] in LAUNCHES and not event.failed and run not in segment.launched:
-        segment.launched.append(run)
-
-
-def _add_file(segment: Segment, tool: str, call: CallInput) -> None:
-    path = text(call.notebook_path if tool == "NotebookEdit" else call.file_path)
-    if path is None:
-        return
-    if path not in segment.files:
-        segment.files.append(path)
-    if tool in WRITERS and path not in segment.written:
-        segment.written.append(path)
+def _too_early(agent: AgentState, event: Event) -> bool:
+    """Whether a turn cannot be a timer's: the only one that is set fires later. A prompt need not be recorded."""
+    if agent.lasting or agent.due is None or event.time is None:
+        return False
+    return event.time < agent.due - EARLY_S
 
 
 def _timer(agent: AgentState, segment: Segment, event: Event, tool: str, call: CallInput) -> None:
     if tool in TIMERS_ONCE:
         agent.wakeup = True
+        answer = response_fields(event.response) or CallResponse()
+        delay = number(answer.clampedDelaySeconds) or number(call.delaySeconds)
+        agent.due = event.time + delay if event.time is not None and delay is not None else None
     elif tool in TIMERS_LASTING:
         answer = response_fields(event.response) or CallResponse()
         agent.lasting.append(text(answer.id) or text(answer.taskId) or f"line {event.line}")
@@ -384,15 +355,3 @@ def _timer(agent: AgentState, segment: Segment, event: Event, tool: str, call: C
     prompt = text(call.prompt)
     if prompt is not None and prompt.strip() not in agent.prompts:
         agent.prompts = [*agent.prompts[-7:], prompt.strip()]
-
-
-def _add_intents(segment: Segment, event: Event, shown: list[Shown]) -> None:
-    for kind, what in shown:
-        if event.failed and kind in _CHANGES:
-            continue
-        for one in segment.intents:
-            if one.kind == kind:
-                one.calls += 1
-                break
-        else:
-            segment.intents.append(Intent(kind=kind, line=event.line, text=what, calls=1))

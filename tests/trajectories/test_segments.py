@@ -110,6 +110,22 @@ def test_a_monitor_that_was_stopped_keeps_nothing_open() -> None:
     assert (run.tool_calls, len(run.spans), free.kind) == (3, 2, SegmentKind.FREE)
 
 
+def test_a_turn_before_the_timer_is_due_is_a_persons() -> None:
+    session = Session().skill("run").call("ScheduleWakeup", delaySeconds=120).turn_end().call("Read").turn_end()
+    run, free = session.segments
+    assert (run.tool_calls, free.kind, free.tool_calls) == (2, SegmentKind.FREE, 1)
+    # also where it begins with a skill that the orchestrator would have declared
+    session = Session().skill("train").call("ScheduleWakeup", delaySeconds=120).turn_end().skill("config")
+    assert [one.parent for one in session.segments] == [None, None]
+    # the wake-up was set at second 1 for second 3; line 3 is at second 3
+    (run,) = Session().skill("run").call("ScheduleWakeup", delaySeconds=2).turn_end().call("Read").segments
+    assert run.tool_calls == 3
+    # a monitor may have been the reason
+    session = Session().skill("run").call("Monitor", response={"taskId": "m"}).call("ScheduleWakeup", delaySeconds=120)
+    (run,) = session.turn_end().call("Read").segments
+    assert run.tool_calls == 4
+
+
 def test_a_turn_without_calls_does_not_use_the_timer_up() -> None:
     session = Session().skill("run").call("ScheduleWakeup").turn_end().turn_end().call("Bash").turn_end().call("Read")
     run, free = session.segments
