@@ -1,4 +1,4 @@
-"""The pool's benchmark: its labels are consistent, its percentile is right, and finding does not get worse unnoticed."""
+"""The pool's benchmark: labels are consistent, the percentile is right, and finding does not get worse unnoticed."""
 
 import importlib.util
 import json
