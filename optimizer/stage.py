@@ -1,8 +1,9 @@
 """The one door for patches: every proposal, by rule or by an agent, passes the same checks before it is staged.
 
-Checked: the layer may write the group; the section exists; the patch compiles and its policy fits the schema and its
-scope; the edit budget; it changes something; it does not repeat an active patch or a rejected one. A staged patch is in
-the skill bank (not in force) and in `patches/<id>/`; a refused one leaves nothing behind.
+Checked: the layer may write the group; the section exists; it holds nothing of an exam (`exam_text.py`); the patch
+compiles and its policy fits the schema and its scope; the edit budget; it changes something; it does not repeat an
+active patch or a rejected one. A staged patch is in the skill bank (not in force) and in `patches/<id>/`; a refused one
+leaves nothing behind.
 """
 
 import difflib
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from optimizer.exam_text import exam_text
 from optimizer.layers import check_write
 from optimizer.patch_store import (
     Expectation,
@@ -26,6 +28,7 @@ from optimizer.types import Finding
 from skill_bank.bank import PatchText, SkillBank, next_patch_id
 from skill_bank.policy import CompiledPolicy
 from skill_bank.types import BuiltSkill, PatchAction
+from trainer.runs.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,7 @@ def stage(bank: SkillBank, store: PatchStore, proposal: Proposal, budget: EditBu
     check_write(proposal.layer, group)
     _check_section(bank, proposal)
     _check_size(proposal, budget or EditBudget())
+    _check_exam(store, proposal)
     profile = profile_of(bank, proposal.skill, proposal.profile)
     used = {patch for skill in bank.skills() for patch in bank.patches(skill)} | set(store.ids())
     patch_id = next_patch_id(used, proposal.slug)
@@ -136,6 +140,16 @@ def _check_size(proposal: Proposal, budget: EditBudget) -> None:
         raise refuse("the patch has no text: say what the skill should say or which policy value it should hold")
     if lines > budget.lines:
         raise refuse(f"the patch has {lines} lines, allowed are {budget.lines}: split it, or say less")
+
+
+def _check_exam(store: PatchStore, proposal: Proposal) -> None:
+    """Refuses text of graders and evaluation problems. The exams are those of the runs beside the patches."""
+    held = exam_text(Workspace(store.root.parent), f"{proposal.description}\n{proposal.body}")
+    if held is not None:
+        raise refuse(
+            f"the patch is refused: {held}. A skill that holds its exam scores without helping; say what holds for "
+            "other problems as well"
+        )
 
 
 def _check_memory(store: PatchStore, record: PatchRecord) -> None:
