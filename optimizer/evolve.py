@@ -11,6 +11,7 @@ from typing import Any
 
 from optimizer.home import Home
 from optimizer.ids import check_id, stamped_id
+from optimizer.meta.frozen import policy_to_keep
 from optimizer.round_store import RoundStore
 from optimizer.round_types import Approver, EvolveRequest, Round, RoundError, RoundState, Watcher, patch_outcome
 from optimizer.rounds import RoundRunner, Runners
@@ -77,6 +78,7 @@ def evolve(
             profile=request.profile,
             run_id=f"{request.evolution}-r{position}"[:64],
             trial_seed=pair_seed(request.seed, "round", position),
+            **policy_to_keep(home),
         )
         if current.state is not RoundState.CLOSED:
             current = runner.run(current)
@@ -133,6 +135,7 @@ def begin_round(home: Home, request: EvolveRequest, *, evolution: str | None = N
         run_id=f"{request.evolution}-r{position}"[:64],
         trial_seed=pair_seed(request.seed, "round", position),
         agent=agent,
+        **policy_to_keep(home),
     )
 
 

@@ -59,6 +59,9 @@ class Round(BaseModel):
     profile: str | None = None
     skill_versions: dict[str, str] = Field(default_factory=dict)
     """Skill → version in force while it trained."""
+    optimizer_policy: dict[str, Any] | None = None
+    """Values of traj-optimize when the round began: it keeps them to its end."""
+    optimizer_version: str | None = None
     run_id: str
     agent: bool = False
     """A training agent of its own starts the run (`rounds launch`); it is found by the number of the round."""

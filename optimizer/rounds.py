@@ -14,6 +14,8 @@ from optimizer.analyze.runs import actionable, analyse_run
 from optimizer.analyze.trajectories import analyse_events
 from optimizer.approvals import Channel, StaleApproval
 from optimizer.home import Home
+from optimizer.meta.frozen import OPTIMIZE_SKILL, policy_kept
+from optimizer.meta.levers import failures_in_a_row, lever_name, place_of
 from optimizer.patch_store import PatchError, PatchRecord, Stage
 from optimizer.promote import approve, promote, reject, version_label
 from optimizer.propose import proposals_for
@@ -41,7 +43,7 @@ from optimizer.trial.scenarios import Scenario, deciding, own_scenario
 from optimizer.trial.screen import screen
 from optimizer.trial.types import TrialVerdict
 from optimizer.tryout import CONFIG_SKILL, best_candidate, policies, prepare_trial, resolver, try_patch
-from optimizer.types import Finding
+from optimizer.types import Finding, Lever
 from skill_bank.types import PatchStatus
 from trainer.runs.launch import LocalLauncher
 from trainer.runs.registry import find_run
@@ -205,7 +207,9 @@ class RoundRunner:
             self.watch(Progress("note", current, text=note))
             return self._close(current, note)
         self.recorder.skill(
-            f"r{current.round}-skill-optimize", "traj-optimize", version_label(self.home, "traj-optimize")
+            f"r{current.round}-skill-optimize",
+            OPTIMIZE_SKILL,
+            current.optimizer_version or version_label(self.home, OPTIMIZE_SKILL),
         )
         records, lever, refusals = self._stage_candidates(current, report.findings)
         if not records:
@@ -248,7 +252,7 @@ class RoundRunner:
         config = run.directory.read_config().model_dump(mode="json")
         policy = self.home.bank.policy(CONFIG_SKILL, current.profile)
         context = self.training.resolved().context
-        limits = self.home.policy_of("traj-optimize")
+        limits = policy_kept(self.home, current)
         budget = EditBudget(limits.require("edit_budget.lines"), limits.require("edit_budget.policy_keys"))
         most = min(self.request.candidates or 1, limits.require("max_patches_per_round"))
         refusals: list[str] = []
@@ -266,6 +270,7 @@ class RoundRunner:
                     report_id=current.report_id,
                     round_number=current.round,
                 )
+                self._check_patience(proposals[0], finding.lever, limits.get("lever_patience"))
             except PatchError as error:
                 refusals.append(str(error))
                 continue
@@ -278,6 +283,15 @@ class RoundRunner:
             if records:
                 return records, _lever_words(records[0]), refusals
         return [], None, refusals
+
+    def _check_patience(self, proposal: Proposal, lever: Lever, patience: int | None) -> None:
+        """Raises PatchError where policy gives a lever up: so many trials of it failed in a row in this scope."""
+        if patience is None:
+            return
+        name = lever_name(lever.key, lever.direction)
+        failed = failures_in_a_row(self.home.patches.all(), name, place_of(proposal.scope, proposal.profile))
+        if failed >= patience:
+            raise PatchError(f"{name} failed {failed} times in a row here: policy gives a lever {patience}")
 
     def _staged(self, proposal: Proposal) -> PatchRecord | None:
         """A patch that does the same and waits to be tried, staged by hand or in another evolution."""
@@ -308,8 +322,8 @@ class RoundRunner:
         config = run.directory.read_config().model_dump(mode="json")
         return own_scenario(config, params, run.document.provenance)
 
-    def _plan(self) -> TrialPlan:
-        name = self.request.plan or self.home.policy_of("traj-optimize").require("trial_plan.default")
+    def _plan(self, current: Round) -> TrialPlan:
+        name = self.request.plan or policy_kept(self.home, current).require("trial_plan.default")
         return plan_named(name)
 
     def _choose(self, current: Round) -> Round:
@@ -325,7 +339,7 @@ class RoundRunner:
         return self.rounds.move(current, RoundState.SCREENED, chosen=chosen, screening=effects)
 
     def _screen(self, current: Round, candidates: list[PatchRecord]) -> dict[str, float]:
-        plan = self._plan()
+        plan = self._plan(current)
         first = candidates[0]
         base, _ = policies(self.home, first)
         patched = {one.patch_id: policies(self.home, one)[1] for one in candidates}
@@ -336,7 +350,7 @@ class RoundRunner:
             patched,
             resolver(plan),
             self._arm_runner(),
-            pairs=self.home.policy_of("traj-optimize").require("screening_pairs"),
+            pairs=policy_kept(self.home, current).require("screening_pairs"),
             seed=current.trial_seed,
             cancelled=self.cancelled,
         )
@@ -381,7 +395,7 @@ class RoundRunner:
         folder = prepare_trial(
             self.home,
             record.patch_id,
-            self._plan(),
+            self._plan(current),
             own=self._own_scenario(current),
             seed=current.trial_seed,
             more=goes_on,

@@ -53,7 +53,9 @@ class TrialSpec(BaseModel):
 
     @property
     def max_episodes(self) -> int:
-        """Episodes of the whole plan, training and evaluation, both arms."""
+        """Episodes of the whole plan, training and evaluation, both arms; none where nothing is trained."""
+        if not self.scenarios:
+            return 0
         arms = [self.pair_at(index)[0].episodes + self.plan.eval_tasks for index in range(self.plan.max_pairs)]
         return 2 * sum(arms)
 
