@@ -10,13 +10,15 @@ process that dies loses nothing; a machine that loses power may lose the last tr
 
 import json
 import os
+import random
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import astuple
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from skill_bank.files import lock_of
 from trainer.experience.leaks import Guarded
@@ -35,6 +37,11 @@ from trainer.experience.tokens import index_text, normalised
 SCHEMA_VERSION = 1
 WAIT_S = 30.0
 """How long a writer waits for others: eight that write without pause are served well within it."""
+
+_ATTEMPT_S = 0.005
+"""… of which SQLite itself waits so long each time."""
+
+T = TypeVar("T")
 
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -79,11 +86,12 @@ class PoolStore:
             if create:
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-            self._connection = sqlite3.connect(path, timeout=wait_s, isolation_level=None, check_same_thread=False)
+            self._wait_s = wait_s
+            self._connection = sqlite3.connect(path, timeout=_ATTEMPT_S, isolation_level=None, check_same_thread=False)
         try:
             # changing the journal of a new file waits for nobody, so its makers take turns
             with self._translated(), lock_of(path) if create else nullcontext():
-                self._prepare()
+                self._patiently(self._prepare)
         except PoolError:
             self._connection.close()
             raise
@@ -125,7 +133,7 @@ class PoolStore:
             if self._connection.in_transaction:
                 yield  # part of a larger one
                 return
-            self._connection.execute("BEGIN IMMEDIATE")
+            self._patiently(lambda: self._connection.execute("BEGIN IMMEDIATE"))
             try:
                 yield
                 self._connection.execute("COMMIT")
@@ -138,15 +146,32 @@ class PoolStore:
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """The rows of a query. Raises PoolError."""
         with self._lock, self._translated():
-            return self._connection.execute(sql, values).fetchall()
+            return self._patiently(lambda: self._connection.execute(sql, values).fetchall())
 
     def _do(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
         return self._connection.execute(sql, values)
 
     def wait(self, seconds: float) -> None:
         """How long this handle waits for others from now on."""
-        with self._lock, self._translated():
-            self._connection.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
+        self._wait_s = seconds
+
+    def _patiently(self, attempt: Callable[[], T]) -> T:
+        """Repeats an attempt that meets a lock, until it has waited long enough.
+
+        SQLite's own waiting asks every 100 ms in the end, while whoever has just come asks at once: among many writers
+        one may wait for ever. Here all ask equally often, so that each gets its turn.
+        """
+        deadline = time.monotonic() + self._wait_s
+        while True:
+            try:
+                return attempt()
+            except sqlite3.OperationalError as error:
+                locked = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+                if not locked or time.monotonic() > deadline:
+                    raise
+                if self._connection.in_transaction and attempt == self._prepare:
+                    self._connection.execute("ROLLBACK")
+            time.sleep(random.uniform(0.001, 0.006))
 
     # ---- records
 
