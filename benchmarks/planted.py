@@ -52,7 +52,7 @@ class Planted:
     @property
     def name(self) -> str:
         fault = "" if self.fault is None else f"-from-{self.fault[0]}"
-        text = f"{self.kind}-{self.profile or 'default'}{fault}-{self.key}-{self.value:g}-{self.attempt}"
+        text = f"{self.kind}-{self.attempt}-{self.profile or 'default'}-{self.key}-{self.value:g}{fault}"
         return text.replace("_", "-").replace(".", "d").replace("+", "")[:63]
 
 
