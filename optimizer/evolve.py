@@ -15,6 +15,7 @@ from optimizer.meta.frozen import policy_to_keep
 from optimizer.round_store import RoundStore
 from optimizer.round_types import Approver, EvolveRequest, Round, RoundError, RoundState, Watcher, patch_outcome
 from optimizer.rounds import RoundRunner, Runners
+from optimizer.spent import spent
 from optimizer.trial.folder import pair_seed
 from optimizer.trial.pooled import pooled_arms
 from optimizer.trial.run import never
@@ -83,6 +84,8 @@ def evolve(
         if current.state is not RoundState.CLOSED:
             current = runner.run(current)
         if current.state is not RoundState.CLOSED or stops(current):
+            break
+        if spent(home, store.of(request.evolution)).over(request) is not None:
             break
     return document(home, request.evolution)
 
@@ -171,10 +174,14 @@ def document(home: Home, evolution: str) -> dict[str, Any]:
     rounds = store.of(evolution)
     if not rounds:
         raise RoundError(f"there is no evolution {evolution!r}: start one with `mcp-evo evolve`")
-    wanted = store.read_request(evolution).rounds
+    request = store.read_request(evolution)
     last = rounds[-1]
-    stopped = last.note if len(rounds) < wanted and stops(last) else None
+    cost = spent(home, rounds)
+    stopped = None
+    if len(rounds) < request.rounds and last.state is RoundState.CLOSED:
+        stopped = last.note if stops(last) else cost.over(request)
     return {
+        "spent": {"episodes": cost.episodes, "minutes": round(cost.seconds / 60, 2)},
         "evolution": evolution,
         "rounds": [round_document(home, one) for one in rounds],
         "stopped": stopped,

@@ -113,6 +113,10 @@ class EvolveRequest(BaseModel):
     max_pairs: int | None = None
     max_seconds: float | None = None
     """Budget of one trial; None: to its plan's end."""
+    budget_episodes: int | None = Field(default=None, ge=1)
+    """Episodes of the whole evolution, after which no further round begins."""
+    budget_minutes: float | None = Field(default=None, gt=0)
+    """Minutes of work of the whole evolution, after which no further round begins."""
     candidates: int | None = None
     """Candidates a round; None: one where a person waits, else what policy says."""
     fresh_check: bool = True

@@ -63,6 +63,12 @@ def evolve(
         int | None, typer.Option(min=4, help="Pairs of a trial at most, down to a look of the plan.")
     ] = None,
     minutes: Annotated[float | None, typer.Option(min=0.1, help="Minutes of a trial at most, to a look.")] = None,
+    budget_episodes: Annotated[
+        int | None, typer.Option(min=1, help="Episodes of the whole evolution; no round begins after them.")
+    ] = None,
+    budget_minutes: Annotated[
+        float | None, typer.Option(min=0.1, help="Minutes of the whole evolution; no round begins after them.")
+    ] = None,
     candidates: Annotated[
         int | None, typer.Option(min=1, help="Candidates a round; several are screened before one is tried.")
     ] = None,
@@ -113,6 +119,8 @@ def evolve(
             plan=plan,
             max_pairs=pairs,
             max_seconds=None if minutes is None else minutes * 60,
+            budget_episodes=budget_episodes,
+            budget_minutes=budget_minutes,
             candidates=candidates,
             fresh_check=fresh_check,
             final_trial=final_trial,
