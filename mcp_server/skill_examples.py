@@ -103,7 +103,18 @@ def examples_of(skill: str, source: SourceFile) -> tuple[list[Example], list[Exa
 
 
 def calls_in(body: Iterable[ast.stmt]) -> list[ast.Call]:
-    """All calls of an example, helpers included."""
+    """The calls of an example that are to succeed, helpers included."""
+    refused = refused_in(body)
+    return [node for node in _all_calls(body) if node not in refused]
+
+
+def refused_in(body: Iterable[ast.stmt]) -> list[ast.Call]:
+    """The calls that are to be refused: what stands inside of `refusal(…)`."""
+    refusals = [node for node in _all_calls(body) if isinstance(node.func, ast.Name) and node.func.id == "refusal"]
+    return [one for node in refusals for one in node.args if isinstance(one, ast.Call)]
+
+
+def _all_calls(body: Iterable[ast.stmt]) -> list[ast.Call]:
     return [node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call)]
 
 

@@ -11,7 +11,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator
 
-from mcp_server.skill_examples import EXAMPLE, HELPERS, calls_in, examples_of
+from mcp_server.skill_examples import EXAMPLE, HELPERS, calls_in, examples_of, refused_in
 from mcp_server.skill_markdown import Block, SourceFile, blocks_of, sources_of
 from mcp_server.skill_words import CommandWords, Words
 from skill_bank.bank import SkillBank
@@ -67,6 +67,8 @@ def lint_source(skill: str, source: SourceFile, words: Words) -> list[Problem]:
     for example in examples:
         for call in calls_in(example.body):
             found += _check_call(source.file, example.line + call.lineno - 1, call, words)
+        for call in refused_in(example.body):  # wrong on purpose; its tool has to exist
+            found += _check_tool(source.file, example.line + call.lineno - 1, call, words)
     for block in blocks_of(source):
         info = (block.info or "").split()
         if info[1:] == ["policy"] or block.info == EXAMPLE:
@@ -166,9 +168,9 @@ def _check_call(file: str, line: int, call: ast.Call, words: Words) -> Iterator[
         if name == "mcp_evo" and call.args and isinstance(call.args[0], ast.Constant):
             yield from _check_command(file, line, f"mcp-evo {call.args[0].value}", words.command)
         return
+    yield from _check_tool(file, line, call, words)
     tool = words.tools.get(name)
     if tool is None:
-        yield _unknown(file, line, "tool", name, words.tools)
         return
     open_ended = any(isinstance(one, ast.Constant) and one.value is ... for one in call.args)
     if call.args and not open_ended:
@@ -186,6 +188,12 @@ def _check_call(file: str, line: int, call: ast.Call, words: Words) -> Iterator[
     missing = [one for one in tool.required if one not in {each.arg for each in call.keywords}]
     if missing and not open_ended and not call.args:
         yield Problem(file, line, f"{name} is called without {missing[0]}", f"Write {name}({missing[0]}=…)")
+
+
+def _check_tool(file: str, line: int, call: ast.Call, words: Words) -> Iterator[Problem]:
+    assert isinstance(call.func, ast.Name)
+    if call.func.id not in words.tools and call.func.id not in HELPERS:
+        yield _unknown(file, line, "tool", call.func.id, words.tools)
 
 
 def _check_argument(file: str, line: int, tool: str, name: str, node: ast.expr, words: Words) -> Iterator[Problem]:

@@ -11,6 +11,7 @@ from mcp_server.cli.context import CommandError
 from mcp_server.cli.optimizing import JsonOption, console_for, plain_table, print_json, print_table, refuses_clearly
 from mcp_server.cli.skills_common import Bank, DryRun, Skill, Target, bank_of, print_problems, problem_rows
 from mcp_server.cli.skills_policy import policy_command
+from mcp_server.cli.skills_test import run_command
 from mcp_server.cli.skills_versions import (
     diff_command,
     history_command,
@@ -34,6 +35,7 @@ def register(app: typer.Typer) -> None:
     group.command("status")(refuses_clearly(status_command))
     group.command("preview")(refuses_clearly(preview_command))
     group.command("validate")(refuses_clearly(validate_command))
+    group.command("test")(refuses_clearly(run_command))
     group.command("policy")(refuses_clearly(policy_command))
     group.command("history")(refuses_clearly(history_command))
     group.command("show")(refuses_clearly(show_command))
