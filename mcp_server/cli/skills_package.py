@@ -14,10 +14,10 @@ from optimizer.packaging import lineage_draft, redactor_of, task_draft, trial_ev
 from skill_bank.bank import SkillBank
 from skill_bank.packages.archive import pack, unpack
 from skill_bank.packages.installing import install_package, plan_install
-from skill_bank.packages.lifecycle import build, draft_of_bank, promote, verify
+from skill_bank.packages.lifecycle import build, draft_of_bank, draft_of_promotion, verify
 from skill_bank.packages.selection import select_package
 from skill_bank.packages.store import PackageStore
-from skill_bank.packages.types import Draft, Evidence, Kind, Package, PackageError, RegistryEntry
+from skill_bank.packages.types import Draft, Evidence, Kind, Package, PackageError, RegistryEntry, check_names
 
 P = ParamSpec("P")
 Name = Annotated[str, typer.Argument(help="Name of the new package.")]
@@ -105,8 +105,9 @@ def _told(context: typer.Context, entry: RegistryEntry, new: bool, as_json: bool
 
 
 def _would(draft: Draft, home: Home, as_json: bool) -> None:
-    """What a build would pack."""
+    """What a build or a promotion would pack."""
     data, manifest = pack(draft, redactor_of(home.root))
+    check_names(manifest)
     missing = list(manifest.facts.get("missing", ()))
     if as_json:
         print_json({"id": manifest.id, "dry_run": True, "size": len(data), "missing": missing,
@@ -121,6 +122,18 @@ def _would(draft: Draft, home: Home, as_json: bool) -> None:
     console.print(
         f"{manifest.id}: {len(manifest.contents)} files, {len(data)} bytes; nothing was written", markup=False
     )
+
+
+def _would_import(package: Package, as_json: bool) -> None:
+    """What an archive would add to the list."""
+    manifest = package.manifest
+    check_names(manifest)
+    if as_json:
+        print_json({"id": manifest.id, "dry_run": True, "sha256": package.sha256,
+                    "contents": [one.model_dump() for one in manifest.contents]})  # fmt: skip
+        return
+    console = console_for(False)
+    console.print(f"{manifest.id}: {len(manifest.contents)} files; nothing was written", markup=False)
 
 
 def build_stable(
@@ -248,6 +261,7 @@ def promote_command(
         bool, typer.Option("--from-bank", help="With the skills as they are in the bank now.")
     ] = False,
     bank: Bank = None,
+    dry_run: DryRun = False,
     as_json: Annotated[bool, JsonOption] = False,
 ) -> None:
     """Promote stable → experimental → vertical, for a recorded trial or a reviewer's note."""
@@ -263,21 +277,27 @@ def promote_command(
         except ValueError as error:
             raise CommandError("a review needs --by NAME and a note of at least ten characters.") from error
     chosen = (SkillBank(bank) if bank is not None else home.bank) if from_bank or bank is not None else None
-    entry, new = promote(
-        store, package, evidence, redactor_of(home.root), domain=domain, name=name, agents=agent, bank=chosen
-    )
+    draft = draft_of_promotion(store, package, evidence, domain=domain, name=name, agents=agent, bank=chosen)
+    if dry_run:
+        _would(draft, home, as_json)
+        return
+    entry, new = build(store, draft, redactor_of(home.root))
     _told(context, entry, new, as_json)
 
 
 def import_command(
     context: typer.Context,
     archive: Annotated[Path, typer.Argument(metavar="FILE", help="An archive from elsewhere.")],
+    dry_run: DryRun = False,
     as_json: Annotated[bool, JsonOption] = False,
 ) -> None:
     """Take an archive from another workspace into the list, after checking it."""
-    _home(context)
     if not archive.is_file():
         raise CommandError(f"there is no file {archive}.")
+    if dry_run:
+        _would_import(unpack(archive.read_bytes()), as_json)
+        return
+    _home(context)
     entry, new = store_of(context).add_archive(archive.read_bytes())
     _told(context, entry, new, as_json)
 

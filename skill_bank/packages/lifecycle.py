@@ -94,7 +94,22 @@ def promote(
     agents: Sequence[str] | None = None,
     bank: SkillBank | None = None,
 ) -> tuple[RegistryEntry, bool]:
-    """The next kind of a package, with the evidence for it; (its entry, whether it is new).
+    """Builds `draft_of_promotion`; (its entry, whether it is new). Raises PackageError."""
+    draft = draft_of_promotion(store, label, evidence, domain=domain, name=name, agents=agents, bank=bank)
+    return build(store, draft, redactor)
+
+
+def draft_of_promotion(
+    store: PackageStore,
+    label: str,
+    evidence: Evidence,
+    *,
+    domain: str | None = None,
+    name: str | None = None,
+    agents: Sequence[str] | None = None,
+    bank: SkillBank | None = None,
+) -> Draft:
+    """The next kind of a package, with the evidence for it, as a package to be; writes nothing.
 
     The content is that of the package, or, with `bank`, that bank's present state of the same skills. A stable package
     needs a `domain`; an experimental one keeps its own. Raises PackageError.
@@ -120,10 +135,8 @@ def promote(
         "evidence": (*manifest.evidence, evidence),
     }
     if bank is None:
-        draft = Draft(manifest.model_copy(update={**update, "contents": ()}), package.files)
-    else:
-        draft = _present(bank, package, update)
-    return build(store, draft, redactor)
+        return Draft(manifest.model_copy(update={**update, "contents": ()}), package.files)
+    return _present(bank, package, update)
 
 
 def _present(bank: SkillBank, package: Package, update: Mapping[str, object]) -> Draft:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from skill_bank.files import lock_of, read_json, write_bytes_atomic, write_json_atomic
 from skill_bank.packages.archive import pack, unpack
-from skill_bank.packages.types import Draft, Kind, Package, PackageError, Redactor, Registry, RegistryEntry, check_name
+from skill_bank.packages.types import Draft, Kind, Package, PackageError, Redactor, Registry, RegistryEntry, check_names
 
 REGISTRY = "registry.json"
 SUFFIX = ".tar.gz"
@@ -64,19 +64,13 @@ class PackageStore:
     def add(self, draft: Draft, redactor: Redactor, *, now: float | None = None) -> tuple[RegistryEntry, bool]:
         """Packs a draft; (its entry, whether it is new). Raises PackageError, or OSError with nothing changed."""
         data, manifest = pack(draft, redactor)
-        check_name(manifest.name, "package name")
-        if manifest.domain is not None:
-            check_name(manifest.domain, "domain")
-        for agent in manifest.agents:
-            check_name(agent, "agent")
+        check_names(manifest)
         return self._register(data, unpack(data), now)
 
     def add_archive(self, data: bytes, *, now: float | None = None) -> tuple[RegistryEntry, bool]:
         """Takes an archive from elsewhere into the index. Raises PackageError if it is damaged or unsafe."""
         package = unpack(data)
-        check_name(package.manifest.name, "package name")
-        if package.manifest.domain is not None:
-            check_name(package.manifest.domain, "domain")
+        check_names(package.manifest)
         return self._register(data, package, now)
 
     def _register(self, data: bytes, package: Package, now: float | None) -> tuple[RegistryEntry, bool]:

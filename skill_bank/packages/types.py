@@ -190,3 +190,12 @@ def check_name(text: str, what: str) -> str:
     if NAME.match(text) is None or len(text) > NAME_LENGTH:
         raise PackageError(f"{text[:80]!r} is no {what}: a-z, 0-9 and single hyphens, at most {NAME_LENGTH}.")
     return text
+
+
+def check_names(manifest: PackageManifest) -> None:
+    """Raises PackageError if a name of the manifest, which becomes part of a path, can be none."""
+    check_name(manifest.name, "package name")
+    if manifest.domain is not None:
+        check_name(manifest.domain, "domain")
+    for agent in manifest.agents:
+        check_name(agent, "agent")

@@ -114,10 +114,16 @@ def test_packages_from_build_to_another_workspace(skills: Any, tmp_path: Path) -
     assert code == 1
     assert "--trial ID, or --review" in err
     for label in ("stable:base", "experimental:math:base"):
-        code, out, _ = skills(
-            "package", "promote", label, "--domain", "math", "--review", "tried on ten tasks", "--by", "me", "--json"
-        )
+        step = ("package", "promote", label, "--domain", "math", "--review", "tried on ten tasks", "--by", "me")
+        before = skills("package", "list", "--json")[1]
+        code, would, _ = skills(*step, "--dry-run", "--json")
         assert code == 0
+        assert skills("package", "list", "--json")[1] == before
+        code, out, _ = skills(*step, "--json")
+        assert code == 0
+        assert json.loads(would)["id"] == json.loads(out)["id"]
+        assert len(json.loads(would)["contents"]) == json.loads(out)["files"]
+    assert skills(*step, "--name", "../x", "--dry-run")[0] == 1
     promoted = json.loads(out)
     assert promoted["label"] == "vertical:math:base@1"
     assert json.loads(skills("select", "--domain", "math", "--json")[1])["package"]["label"] == promoted["label"]
@@ -129,6 +135,9 @@ def test_packages_from_build_to_another_workspace(skills: Any, tmp_path: Path) -
     assert all(one["sha256"] and one["path"] for one in shown["contents"])
     assert skills("package", "verify", "vertical:math:base")[0] == 0
     # elsewhere
+    code, out, _ = skills("package", "import", promoted["path"], "--dry-run", "--json", workspace="other")
+    assert (code, json.loads(out)["id"]) == (0, "vertical:math:base")
+    assert not (tmp_path / "other").exists()
     code, out, _ = skills("package", "import", promoted["path"], "--json", workspace="other")
     assert json.loads(out)["sha256"] == promoted["sha256"]
     base = tmp_path / "other" / "skills" / "rllm" / "rllm-run" / "base.md"
