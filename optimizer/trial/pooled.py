@@ -49,7 +49,10 @@ class PooledArms:
                     self._stop(handles)
                     raise TrialCancelled("the pair in progress was stopped")
                 handle.wait(_POLL_S)
-        return [result_of(one.directory.read_document(), one.directory.metrics()) for one in handles]
+        return [
+            result_of(one.directory.read_document(), one.directory.metrics(), job.config.num_generations)
+            for one, job in zip(handles, jobs, strict=True)
+        ]
 
     def _stop(self, handles: Sequence[RunHandle]) -> None:
         for handle in handles:

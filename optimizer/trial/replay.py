@@ -180,10 +180,11 @@ def _own_runs(
         if cancelled():
             return
         try:
-            bad = known_outcome(run.document, run.directory.metrics())
+            config = run.directory.read_config()
+            bad = known_outcome(run.document, run.directory.metrics(), config.num_generations)
             if bad is None:
                 continue
-            context = policy_context(run.directory.read_config(), run.document)
+            context = policy_context(config, run.document)
             alarms = [
                 any(
                     alert.severity.is_alarm
@@ -196,14 +197,14 @@ def _own_runs(
         yield Replayed(name=run.document.run_id, bad=bad, base=alarms[0], patched=alarms[1])
 
 
-def known_outcome(document: RunDocument, metrics: Sequence[Mapping[str, Any]]) -> bool | None:
+def known_outcome(document: RunDocument, metrics: Sequence[Mapping[str, Any]], generations: int = 1) -> bool | None:
     """True: it failed or collapsed. False: it learned, with separate intervals. None: nobody can tell."""
     if document.state is RunState.FAILED:
         return True if document.failure is not None and document.failure.kind in ("nonfinite", "oom") else None
     if document.state is not RunState.FINISHED:
         return None
     before, after = document.eval.get("before"), document.eval.get("after")
-    if collapse_of(metrics, None if after is None else after.mean, False) is not None:
+    if collapse_of(metrics, None if after is None else after.mean, False, generations) is not None:
         return True
     if before is None or after is None:
         return None

@@ -270,3 +270,32 @@ def test_spec_survives_its_file(start: Callable[..., TrialFolder]) -> None:
 
 def test_default_plan_is_not_quick() -> None:
     assert DEFAULT.max_pairs == 24
+
+
+def test_stable_runs_on_unequal_problems_do_not_count_as_collapsed() -> None:
+    """Problems of one run are solved with very different probability, and the episodes of a group share theirs: a
+    window's mean scatters by its problems, not by its episodes."""
+    rng = random.Random(4)
+
+    def stable() -> list[dict[str, float]]:
+        lines = []
+        for _ in range(64):  # 64 steps of 2 problems x 4 episodes
+            solved = 0
+            for _ in range(2):
+                p = rng.betavariate(0.45, 0.55)  # mean .45, most problems nearly always or nearly never
+                solved += sum(rng.random() < p for _ in range(4))
+            lines.append({"reward_mean": solved / 8, "episodes": 8})
+        return lines
+
+    runs = [stable() for _ in range(400)]
+    wrong = sum(collapse_of(one, 0.45, nonfinite=False, generations=4) is not None for one in runs)
+    before = sum(collapse_of(one, 0.45, nonfinite=False, generations=1) is not None for one in runs)
+    assert wrong <= 8  # 2 %
+    assert before > 3 * max(wrong, 1)  # windows by episodes alone
+
+
+def test_windows_hold_thirty_two_problems() -> None:
+    lines = [{"reward_mean": value, "episodes": 64} for value in (0.2, 0.4, 0.6, 0.8)]
+    assert reward_windows(lines, generations=2) == pytest.approx([0.2, 0.4, 0.6, 0.8])
+    assert reward_windows(lines, generations=4) == pytest.approx([0.3, 0.7])  # 128 episodes
+    assert reward_windows(lines, generations=16) == []  # 512 episodes
