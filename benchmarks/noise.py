@@ -3,7 +3,7 @@
     python benchmarks/noise.py [--seeds 24] [--profile original] [--work DIR] [--json] [--markdown FILE]
 
 For each scenario: spread of the base arm (with the part that only the finite exam makes taken off), correlation of two
-arms under common random numbers (the second arm's learning rate is 1.001 times the first's), spread of a pair's
+arms under common random numbers (the second arm's learning rate is 1.01 times the first's), spread of a pair's
 difference with and without them, share of collapses. From that the operating characteristics of the shipped trial plan
 on this noise. About a minute for 6 arms on two cores; a work folder keeps what is done.
 """

@@ -1,6 +1,6 @@
 """Patches whose effect is known beforehand, taken through the product's own door and trial, each in its own workspace.
 
-*Null* patches multiply a learning rate by 1.001. *Harmful* ones set a value that is known to ruin training. *Good* ones
+*Null* patches multiply a learning rate by 1.01. *Harmful* ones set a value that is known to ruin training. *Good* ones
 mend a fault that was put into the base before (or the plain base's own, its learning rate). What is measured is what
 the gate makes of them.
 """
