@@ -7,13 +7,17 @@ patch and are remembered; promising and too noisy leave it tried, with a next st
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 from optimizer.home import Home
+from optimizer.meta import trial as meta_trial
+from optimizer.meta.frozen import OPTIMIZE_SKILL
+from optimizer.meta.types import META
 from optimizer.patch_store import PatchError, PatchKind, PatchRecord, Stage
 from optimizer.promote import dismiss
 from optimizer.stage import built
-from optimizer.trial.arms import ArmRunner
+from optimizer.trial.arms import ArmRunner, TrialCancelled
 from optimizer.trial.folder import TrialFolder, TrialSpec
 from optimizer.trial.plan import TrialPlan
 from optimizer.trial.replay import decide_replay, replay
@@ -53,7 +57,7 @@ def policies(home: Home, record: PatchRecord) -> tuple[CompiledPolicy, CompiledP
             f"patch {record.patch_id} changes prose only: its effect is not measured. "
             f"Read it (`mcp-evo patches show {record.patch_id}`) and approve or reject it"
         )
-    if record.skill not in (CONFIG_SKILL, MONITOR_SKILL):
+    if record.skill not in (CONFIG_SKILL, MONITOR_SKILL, OPTIMIZE_SKILL):
         raise PatchError(
             f"patch {record.patch_id} changes the policy of {record.skill}, which decides nothing about how a model "
             f"trains or is watched: no trial can measure it. Read it, and approve it with --unproven and a --reason"
@@ -105,9 +109,12 @@ def prepare_trial(
 
 def _new_trial(home: Home, record: PatchRecord, plan: TrialPlan, own: Scenario | None, seed: int | None) -> TrialFolder:
     base, patched = policies(home, record)
-    attempt = len(record.trials) + 1
+    of_optimizer = record.skill == OPTIMIZE_SKILL
+    attempt = (meta_trial.attempts_counted(home, record) if of_optimizer else len(record.trials)) + 1
     if attempt > 2:
         raise PatchError(f"patch {record.patch_id} was tried twice: propose another value or lever")
+    if of_optimizer:
+        return _created(home, record, plan, attempt, (), {}, seed, kind=META)
     used = plan if attempt == 1 else plan.halved()
     if record.skill == MONITOR_SKILL:
         return _created(home, record, used, attempt, (), {}, seed, kind=REPLAY)
@@ -126,28 +133,29 @@ def _created(
     scenarios: tuple[Scenario, ...],
     left_out: dict[str, str],
     seed: int | None,
-    **more: str,
+    kind: str = "training",
 ) -> TrialFolder:
     """The trial's folder, entered in the patch."""
     base, patched = policies(home, record)
     without = built(home.bank, record.skill, record.profile)
     with_patch = built(home.bank, record.skill, record.profile, record.patch_id)
     spec = TrialSpec(
-        trial_id=f"trial-{record.patch_id}-{attempt}"[:64],
+        trial_id=f"trial-{record.patch_id}-{len(record.trials) + 1}"[:64],
         patch_id=record.patch_id,
         skill=record.skill,
         attempt=attempt,
         plan=plan,
         scenarios=scenarios,
         left_out=left_out,
-        **more,
+        kind=kind,
         seed=secrets.randbelow(2**31) if seed is None else seed,
         scope=record.scope,
         profile=record.profile,
         base_digest=without.digest,
         patched_digest=with_patch.digest,
     )
-    folder = TrialFolder.create(home.trials, spec, base, patched)
+    make = partial(meta_trial.create, home) if spec.kind == META else partial(TrialFolder.create, home.trials)
+    folder = make(spec, base, patched)
     home.patches.move(
         record.patch_id,
         record.stage,
@@ -173,6 +181,9 @@ def try_patch(
     if spec.kind == REPLAY:
         yield from _try_by_replay(home, folder, spec, cancelled)
         return
+    if spec.kind == META:
+        yield from _try_by_records(home, folder, spec, cancelled)
+        return
     steps = run_trial(folder, resolver(spec.plan), runner, budget=budget, cancelled=cancelled)
     with closing(steps):  # type: ignore[type-var]  # a generator: leaving early must release the trial's lock
         for step in steps:
@@ -196,6 +207,23 @@ def _try_by_replay(
         lines = "".join(f"{row.model_dump_json()}\n" for row in rows)
         write_text_atomic(folder.path / "replayed.jsonl", lines)
         decision = decide_replay(rows)
+        folder.write_decision(decision)
+    apply_decision(home, spec, decision)
+    yield TrialProgress("decided", spec, (), decision.summary, decision)
+
+
+def _try_by_records(
+    home: Home, folder: TrialFolder, spec: TrialSpec, cancelled: Callable[[], bool]
+) -> Iterator[TrialProgress]:
+    """Replays recorded trials under the optimiser's policy without and with the patch."""
+    yield TrialProgress("start", spec, ())
+    decision = folder.decision()
+    if decision is None:
+        try:
+            decision = meta_trial.run(folder, cancelled)
+        except TrialCancelled:
+            yield TrialProgress("cancelled", spec, ())
+            return
         folder.write_decision(decision)
     apply_decision(home, spec, decision)
     yield TrialProgress("decided", spec, (), decision.summary, decision)
