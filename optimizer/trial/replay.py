@@ -50,7 +50,7 @@ STEPS = 200
 FIRST_SEED = 4_000_000
 """Thresholds were chosen on seeds below 600,000; the tables of the docs use those from 2,000,000 on."""
 
-CONTEXT = {"params": 1_000_000, "model": "tiny", "env": "calculator", "difficulty": "mixed"}
+CONTEXT: dict[str, Any] = {"params": 1_000_000, "model": "tiny", "env": "calculator", "difficulty": "mixed"}
 """Situation whose thresholds the scripts are judged by, where the patch's scope says nothing else."""
 
 
