@@ -187,7 +187,7 @@ class Assembly:
             except ValueError as error:
                 problems.append(Problem(piece.file, number, str(error), "Write {{policy.key}} or {{policy.key.field}}"))
             else:
-                if holds_command(filled) and not holds_command(line):
+                if any(holds_command(one) for one in filled.split("\n")) and not holds_command(line):
                     problems.append(
                         Problem(piece.file, number, "a policy value turns the line into a command (!`…`)",
                                 "Take the command out of the value")

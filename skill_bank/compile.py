@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from skill_bank.assemble import Assembly, origins_of
+from skill_bank.executable import commands_of
 from skill_bank.format import SCHEMA_FILE, Reader, read_skill
 from skill_bank.index import BankIndex, SkillEntry, parse_index
 from skill_bank.limits import check_patch_size, check_skill_size
@@ -221,6 +222,8 @@ def _build(
     policy = _policy(source, base, patches, selection.profile, problems)
     lines = text.lines(policy, problems)
     content = "".join(f"{line}\n" for line, _ in lines)
+    if not problems and "!" in content and source.manifest.base not in source.broken:
+        _check_commands(base, content, problems)
     tokens = estimate_tokens(content)
     check_skill_size(index, source.name, base.file, len(lines), tokens, problems, warnings)
     check_numbers(index.checks, text.texts(), policy, problems, warnings)
@@ -268,6 +271,24 @@ def _check_protected(base: Base, entry: SkillEntry, patches: list[Patch], proble
                         Problem(patch.file, one.origin.line, f"{one.key} is set by the protected section "
                                 f"'{keys[one.key]}'", "Leave it as it is")
                     )  # fmt: skip
+
+
+def _check_commands(base: Base, content: str, problems: list[Problem]) -> None:
+    """What runs when the skill loads is what its base says, whatever patches put between the halves of a command."""
+
+    def told(text: str) -> list[str]:
+        return sorted(" ".join(one.text.split()) for one in commands_of(text))
+
+    parts = [part.text if isinstance(part, Section) else part for part in base.parts]
+    front = f"---\n{base.front_matter}\n---\n"
+    mine, now = told("\n\n".join(one.prose for one in parts)), told(content[len(front) :])
+    if mine != now:
+        other = next(one for one in (*now, *mine) if now.count(one) != mine.count(one))
+        shown = other if len(other) <= 60 else f"{other[:60]}…"
+        problems.append(
+            Problem(base.file, 0, f"the patches change what runs when the skill loads: {shown}",
+                    "Close the command in the base, or take the backticks out of it")
+        )  # fmt: skip
 
 
 def _policy(

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 
 from skill_bank.blocks import BlockProblem, parse_block
-from skill_bank.executable import holds_command
+from skill_bank.executable import commands_of
 from skill_bank.index import unknown_fields
 from skill_bank.policy import Assignment
 from skill_bank.types import Base, PolicyBlock, Problem, Section, Text
@@ -227,6 +227,14 @@ class _BaseReader:
             self._report(number, f"'inserted:{name}' never ends", f"Add <!-- /inserted:{name} -->")
         self._text(0)
         self.parts = tuple(self._parts)
+        for command in commands_of(head.body):
+            before, placeholder, _ = command.text.partition("{{")
+            if placeholder:
+                self._report(
+                    head.body_line + command.line + before.count("\n"),
+                    "a command (!`…`) that a policy value would change",
+                    "Write the command out: what runs when a skill loads cannot change through a patch",
+                )
 
     def _report(self, line: int, message: str, fix: str) -> None:
         self._problems.append(Problem(self._file, line, message, fix))
@@ -237,12 +245,6 @@ class _BaseReader:
                 number,
                 "a section marker that cannot be read",
                 "Write <!-- section:name --> alone on its line, name of a-z, 0-9 and hyphens",
-            )
-        if "{{" in line and holds_command(line):
-            self._report(
-                number,
-                "a command (!`…`) that a policy value would change",
-                "Write the command out: what runs when a skill loads cannot change through a patch",
             )
         self._pending.append(line)
 

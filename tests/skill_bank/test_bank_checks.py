@@ -6,7 +6,7 @@ import pytest
 from skill_bank_builder import SkillFiles, patch_text, tree, write_bank
 
 from skill_bank.bank import SkillBank
-from skill_bank.executable import holds_command
+from skill_bank.executable import commands_of, holds_command
 from skill_bank.measure import Change, estimate_tokens
 from skill_bank.types import BankError, Problem
 
@@ -128,6 +128,9 @@ def test_a_protected_section_keeps_its_text_and_its_values(tmp_path: Path) -> No
         ("- (!`x`)", True),
         ("```!", True),
         ("  ~~~ ! sh", True),
+        ("> ```!", True),
+        ("- ````! sh", True),
+        ("A command that goes on below: !`", True),
         ("Done! `git status`", False),
         ("`Done!` and `more`", False),
         ("not equal: a != b", False),
@@ -154,6 +157,30 @@ def test_a_patch_removes_no_command(tmp_path: Path) -> None:
     assert b"!`git status`" in SkillBank(root).compile("s", dry_run=True).skills["s"].files["SKILL.md"]
 
 
+def test_commands_are_found_as_clients_find_them() -> None:
+    """A pattern over the whole text: over lines, in quotations; what never ends goes to the end of the text."""
+    found = commands_of("a\n!`x\ny` and `z`\n> ```!\n> rm\n> ```\nlast !`open\nend")
+    assert [(one.line, one.text) for one in found] == [
+        (1, "!`x\ny`"),
+        (3, "```!\n> rm\n> ```"),
+        (6, "!`open\nend"),
+    ]
+    assert commands_of("Done! `git status`, a != b, `!`") == []
+
+
+@pytest.mark.parametrize("body", ["a !`\nrm x`", "> ```!\n> rm\n> ```", "- ```!\n  rm\n  ```"])
+def test_a_patch_adds_no_command_over_lines_or_in_a_quotation(body: str, tmp_path: Path) -> None:
+    said = problems_of(write_bank(tmp_path, {"s": skill("First.", patch_text("a", "one", body))}))
+    assert any("adds a command" in one for one in said), said
+
+
+def test_a_patch_ends_no_command_that_the_base_left_open(tmp_path: Path) -> None:
+    root = write_bank(tmp_path, {"s": skill("Open: !`rm", patch_text("a", "one", "x`"))})
+    assert any(
+        "base.md: the patches change what runs when the skill loads: !`rm x`" in one for one in problems_of(root)
+    )
+
+
 def test_a_policy_value_changes_no_command(tmp_path: Path) -> None:
     block = "\n\n```yaml policy\nplan: fast\n```"
     said = problems_of(write_bank(tmp_path / "a", {"s": skill("!`run {{policy.plan}}`" + block)}))
@@ -162,6 +189,11 @@ def test_a_policy_value_changes_no_command(tmp_path: Path) -> None:
     body = "See {{policy.note}}.\n\n```yaml policy\nnote: '!`rm`'\n```"
     said = problems_of(write_bank(tmp_path / "b", {"s": skill(body, schema=schema)}))
     assert any("a policy value turns the line into a command" in one for one in said)
+    said = problems_of(write_bank(tmp_path / "c", {"s": skill("```!\nrun {{policy.plan}}\n```" + block)}))
+    assert [one.split(": ", 1)[0] for one in said if "that a policy value would change" in one] == ["rllm/s/base.md:8"]
+    body = '{{policy.note}}\n\n```yaml policy\nnote: "see\\n```!\\nrm\\n```"\n```'
+    said = problems_of(write_bank(tmp_path / "d", {"s": skill(body, schema=schema)}))
+    assert any("a policy value turns the line into a command" in one for one in said), said
 
 
 def test_a_patch_cannot_name_what_else_runs(tmp_path: Path) -> None:
