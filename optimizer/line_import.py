@@ -19,7 +19,7 @@ import msgspec
 from optimizer.events import BadEvent, glance
 from optimizer.redact import Rules
 from optimizer.store import TrajectoryStore, folder_of
-from skill_bank.files import append_line, encoded, iterate_lines
+from skill_bank.files import encoded, iterate_lines
 
 _ARRIVAL = "received_at"
 
@@ -39,12 +39,19 @@ class ImportedLines:
 
 
 def event_files(path: Path) -> list[Path]:
-    """The files to import: `path` itself, or every `*.jsonl` below a folder."""
-    return sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
+    """The files to import: `path` itself, or every `*.jsonl` below a folder. What is no file (a folder, a
+    link to nowhere, a pipe, a device) is passed over: there is none for such a `path`.
+    """
+    return [one for one in (sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]) if one.is_file()]
 
 
 def import_lines(path: Path, store: TrajectoryStore, rules: Rules, arrivals: list[Any] | None = None) -> ImportedLines:
     """Adds the lines of a file to their sessions. `arrivals`: times of arrival by line number. Raises OSError."""
+    with store.importing():
+        return _import_lines(path, store, rules, arrivals)
+
+
+def _import_lines(path: Path, store: TrajectoryStore, rules: Rules, arrivals: list[Any] | None) -> ImportedLines:
     done = ImportedLines(str(path))
     held: dict[str, Counter[bytes]] = {}
     waiting: list[bytes] = []
@@ -63,20 +70,27 @@ def import_lines(path: Path, store: TrajectoryStore, rules: Rules, arrivals: lis
             done.sessions.append(session)
         arrival = arrivals[number] if arrivals is not None and number < len(arrivals) else None
         for one in (*waiting, line):
-            _add(store.file(session), one, arrival if one is line else None, rules, held[session], done)
+            _add(store, session, one, arrival if one is line else None, rules, held[session], done)
         waiting.clear()
     return done
 
 
-def _add(path: Path, line: bytes, arrival: Any, rules: Rules, held: Counter[bytes], done: ImportedLines) -> None:
+def _add(
+    store: TrajectoryStore,
+    session: str,
+    line: bytes,
+    arrival: Any,
+    rules: Rules,
+    held: Counter[bytes],
+    done: ImportedLines,
+) -> None:
     clean = _clean(line, arrival, rules)
     key = _key(clean)
     if held[key] > 0:
         held[key] -= 1
         done.known += 1
         return
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    append_line(path, clean)
+    store.append_raw(session, clean)
     done.added += 1
 
 

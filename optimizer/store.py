@@ -11,6 +11,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -20,7 +21,7 @@ import msgspec
 from optimizer.events import BadEvent, Event, parse, to_line
 from optimizer.ids import ID_PATTERN, BadId, check_id
 from optimizer.redact import rules_of
-from skill_bank.files import append_line
+from skill_bank.files import append_line, lock_of
 
 _WHOLE_BYTES = 128 * 1024
 """What was read of a file is hashed whole up to so many bytes; beyond, its beginning, its end and windows between."""
@@ -82,7 +83,7 @@ class TrajectoryStore:
 
     def append(self, event: Event) -> None:
         """Adds an event to its session, redacted by the rules of the workspace."""
-        path = self.file(event.session)
+        check_id(event.session, "session")
         rules = rules_of(self.root.parent)
         clean = msgspec.structs.replace(
             event,
@@ -91,7 +92,11 @@ class TrajectoryStore:
             text=None if event.text is None else rules.redact_text(event.text),
             reason=None if event.reason is None else rules.redact_text(event.reason),
         )
-        line = to_line(clean)
+        self.append_raw(event.session, to_line(clean))
+
+    def append_raw(self, session: str, line: bytes) -> None:
+        """Adds a line as it is, without its line feed; whoever calls has taken the secrets out. Raises BadId."""
+        path = self.file(session)
         for left in reversed(range(_APPEND_TRIES)):
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             try:
@@ -100,6 +105,13 @@ class TrajectoryStore:
             except FileNotFoundError:
                 if left == 0:
                     raise
+
+    @contextmanager
+    def importing(self) -> Iterator[None]:
+        """One import at a time: two that look what a session holds and then add would add the same twice."""
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with lock_of(self.root / "import"):
+            yield
 
     def files(self) -> list[RawFile]:
         """The sessions' files by size and time, in no order; nothing of them is read."""

@@ -66,10 +66,13 @@ def import_command(
         raise CommandError(f"{path} is not there: give a file of events or a folder that holds some")
     home = Home.create(cli.writable().root)
     files = event_files(path)
+    if not files and not path.is_dir():
+        raise CommandError(f"{path} is neither a file nor a folder: give a file of events or a folder that holds some")
     if not files:
         raise CommandError(f"{path} holds no *.jsonl file to import")
     done: list[dict[str, Any]] = []
     for file in files:
+        _check_readable(file, len(done), len(files))
         if format is Format.TRANSCRIPT:
             one = asdict(import_transcript(file, home.trajectories))
             sessions = [] if one["session"] is None else [one["session"]]
@@ -86,6 +89,18 @@ def import_command(
         counts = (str(one[key]) for key in ("lines", "added", "known", "bad_lines"))
         table.add_row(Path(one["path"]).name, ", ".join(one["sessions"]) or "–", *counts)
     print_table(console_for(False), table)
+
+
+def _check_readable(file: Path, taken: int, of: int) -> None:
+    """Raises CommandError for a file that cannot be opened, before anything of it is taken."""
+    try:
+        with open(file, "rb"):
+            pass
+    except OSError as error:
+        raise CommandError(
+            f"{file} cannot be read ({error.strerror or error}); {taken} of {of} file(s) were taken in before it. "
+            "Mend or move it and import again: what was taken in is not added twice"
+        ) from error
 
 
 def _arrivals(file: Path) -> list[Any] | None:

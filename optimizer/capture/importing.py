@@ -39,6 +39,11 @@ def import_transcript(path: Path, store: TrajectoryStore) -> Imported:
     """
     if told_by(path) is not None:
         return Imported(None, 0, 0, 0, [], 0)
+    with store.importing():
+        return _import(path, store)
+
+
+def _import(path: Path, store: TrajectoryStore) -> Imported:
     counts = TranscriptCounts()
     session: str | None = None
     added = known = 0

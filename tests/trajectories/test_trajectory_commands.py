@@ -1,7 +1,10 @@
 """`mcp-evo trajectories import | segment | show` in one process, with a workspace of its own."""
 
 import json
+import os
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,11 @@ import pytest
 from corpus import CORPUS, MADE_UP, MISSING, files
 
 from mcp_server.cli.main import run
+from optimizer.capture.importing import import_transcript
 from optimizer.facts import Format, facts_of
+from optimizer.line_import import import_lines
+from optimizer.redact import rules_of
+from optimizer.store import TrajectoryStore
 
 Ask = Callable[..., Any]
 
@@ -111,3 +118,69 @@ def test_real_sessions_come_in_whole(ask: Ask, tmp_path: Path) -> None:
         expected = json.loads((CORPUS / "expected" / f"{session['session']}.json").read_text(encoding="utf-8"))
         assert session["events"] == expected["events"]
         assert sum(one["tool_calls"] for one in session["segments"]) == expected["tool_calls"]
+
+
+def test_a_folder_may_hold_what_is_no_file(ask: Ask, tmp_path: Path) -> None:
+    folder = tmp_path / "mixed"
+    (folder / "folder.jsonl").mkdir(parents=True)
+    (folder / "nowhere.jsonl").symlink_to("gone")
+    (folder / "loop.jsonl").symlink_to("loop.jsonl")
+    os.mkfifo(folder / "pipe.jsonl")  # opening it would wait for a writer for ever
+    (folder / "real.jsonl").write_bytes((MADE_UP / "hooks.jsonl").read_bytes())
+    done = ask("import", folder)
+    assert [Path(one["path"]).name for one in done["files"]] == ["real.jsonl"]
+    assert done["added"] == 15
+    assert "neither a file nor a folder" in ask("import", folder / "pipe.jsonl", code=1)["error"]
+
+
+@pytest.mark.parametrize("format", ["hooks", "transcript"])
+def test_a_file_that_cannot_be_read_is_named(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
+) -> None:
+    path = tmp_path / "locked.jsonl"
+    path.write_bytes(b"")
+
+    def refuse(file: object, *arguments: Any, **options: Any) -> Any:
+        if file == path:
+            raise PermissionError(13, "Permission denied")
+        return open(file, *arguments, **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr("mcp_server.cli.trajectories.open", refuse, raising=False)
+    told = ask("import", path, "--format", format, code=1)["error"]
+    assert "locked.jsonl cannot be read (Permission denied)" in told
+
+
+@pytest.mark.parametrize("format", ["normalised", "transcript"])
+def test_two_imports_at_once_add_each_event_once(tmp_path: Path, format: str) -> None:
+    """Both would look what the session holds, which is nothing, and add everything: the second one waits."""
+    path = tmp_path / "source.jsonl"
+    lines: list[dict[str, Any]] = [
+        {"type": "tool_call", "session_id": "twice", "tool_name": "Read", "tool_input": {"n": 1}}
+        if format == "normalised"
+        else {
+            "sessionId": "twice",
+            "timestamp": "2026-03-01T10:00:00.000Z",
+            "type": "user",
+            "uuid": "u1",
+            "message": {"role": "user", "content": "look"},
+        }
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    first, second = (TrajectoryStore(tmp_path / name) for name in ("first", "second"))
+
+    def take_in(store: TrajectoryStore) -> int:
+        if format == "normalised":
+            return import_lines(path, store, rules_of(tmp_path)).added
+        return import_transcript(path, store).added
+
+    added = take_in(first)
+    assert added > 0
+    with ThreadPoolExecutor(1) as threads:
+        with second.importing():  # the other import, between its look and its last line
+            waiting = threads.submit(take_in, second)
+            time.sleep(0.2)
+            assert not waiting.done()
+            for line in first.file("twice").read_bytes().splitlines():
+                second.append_raw("twice", line)
+        assert waiting.result(timeout=60) == 0
+    assert second.file("twice").read_bytes() == first.file("twice").read_bytes()
