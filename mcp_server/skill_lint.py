@@ -74,7 +74,7 @@ def lint_source(skill: str, source: SourceFile, words: Words) -> list[Problem]:
         if info[1:] == ["policy"] or block.info == EXAMPLE:
             continue
         found += _check_block(skill, block, words)
-    return found
+    return sorted(set(found))
 
 
 def _check_block(skill: str, block: Block, words: Words) -> Iterator[Problem]:

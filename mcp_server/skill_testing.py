@@ -96,7 +96,7 @@ def _copy(bank: SkillBank, folder: Path) -> None:
     if bank.root.resolve() == SHIPPED.resolve():
         SkillBank.seed(folder)
         return
-    shutil.copytree(bank.root, folder)
+    shutil.copytree(bank.root, folder, dirs_exist_ok=True)
     SkillBank(folder).compile()
 
 
