@@ -101,6 +101,7 @@ _NORMALISED_KINDS: dict[str | None, EventKind] = {
     "tool_call": EventKind.TOOL_CALL,
     "turn_end": EventKind.TURN_END,
     "conversation_end": EventKind.SUBAGENT_END,
+    "session_end": EventKind.SESSION_END,
 }
 
 _KNOWN = frozenset(EventKind)

@@ -36,10 +36,24 @@ def compare(found: dict[str, Any], expected: dict[str, Any]) -> None:
         assert found[key] == value, key
 
 
-@pytest.mark.parametrize("name", ["normalised", "hooks"])
+@pytest.mark.parametrize("name", ["normalised", "outcomes", "hooks"])
 def test_made_up_sessions_by_hand(name: str, told: Told) -> None:
     expected = json.loads((MADE_UP / f"{name}.expected.json").read_text(encoding="utf-8"))
-    compare(told(MADE_UP / f"{name}.jsonl", name), expected)
+    compare(told(MADE_UP / f"{name}.jsonl", expected["source"]), expected)
+
+
+def test_every_made_up_session_is_tested() -> None:
+    assert sorted(path.stem for path in MADE_UP.glob("*.jsonl")) == ["hooks", "normalised", "outcomes"]
+
+
+@pytest.mark.skipif(not CORPUS.is_dir(), reason=MISSING)
+def test_no_real_session_is_left_out() -> None:
+    """The tests below are made from the files that are there; fewer files than facts would be fewer tests."""
+    assert sorted(path.parent.name for path in SESSIONS) == sorted(path.stem for path in files("expected/*.json"))
+    assert sorted(str(path.relative_to(CORPUS / "hooks").with_suffix("")) for path in HOOKS) == sorted(
+        str(path.relative_to(CORPUS / "expected_hooks").with_suffix("")) for path in files("expected_hooks/**/*.json")
+    )
+    assert (len(SESSIONS), len(HOOKS)) == (12, 4)
 
 
 @pytest.mark.skipif(not SESSIONS, reason=MISSING)

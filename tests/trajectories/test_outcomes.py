@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from corpus import CORPUS, MISSING
+from corpus import CORPUS, MADE_UP, MISSING, files
 
 from optimizer.events import glance, parse
 from optimizer.outcome import Evidence, Outcome, judge
@@ -104,12 +104,29 @@ def test_unknown_is_an_outcome_of_its_own() -> None:
         assert glance(line, 0).outcome == parse(line, 0).outcome == outcome
 
 
+def test_outcomes_of_a_made_up_session_by_hand() -> None:
+    """Each rule once, beside a call that only looks like it."""
+    lines = (MADE_UP / "outcomes.jsonl").read_bytes().rstrip(b"\n").split(b"\n")
+    structured, masked, probes = {0, 1, 4, 7, 11, 13, 15, 16, 18, 28}, {22, 23}, {24, 26}
+    for number, line in enumerate(lines):
+        event = parse(line, number)
+        if not event.is_call:
+            continue
+        failed = number in structured or number in masked
+        expected = (
+            "structured" if number in structured else "masked" if failed else "probe" if number in probes else None
+        )
+        assert (event.outcome, event.evidence) == ("failed" if failed else "ok", expected), number
+        assert glance(line, number).outcome == event.outcome
+
+
 @pytest.mark.skipif(not LABELS.is_file(), reason=MISSING)
 def test_hand_labels_of_real_calls() -> None:
     """Every call that a person judged failed is found, with its kind of evidence, and nothing else is called failed."""
     kinds = {"structured": "structured", "masked": None, "partial": "masked", "reported": "reported"}
     labels = json.loads(LABELS.read_text(encoding="utf-8"))["dev"]
-    assert labels
+    assert labels.keys() == {path.parent.name for path in files("sessions/*/events.jsonl")}
+    assert sum(one["class"] in kinds for judged in labels.values() for one in judged) > 5
     for session, judged in labels.items():
         lines = (CORPUS / "sessions" / session / "events.jsonl").read_bytes().split(b"\n")
         events = {number: parse(line, number) for number, line in enumerate(lines) if line}

@@ -85,7 +85,7 @@ def test_segments_of_what_was_imported(ask: Ask) -> None:
     assert [one["line"] for one in config["masked"]] == [4]
     assert config["files"] == ["/p/a.yaml", "/p/b.py"]
     everything = ask("segment")
-    assert everything["total"] == 2
+    assert everything["total"] == 3
     assert [one["changed"] for one in everything["sessions"] if one["session"] == "made-up-1"] == [False]
 
 
