@@ -30,6 +30,8 @@ SAME: dict[str, str] = {
     "ppo_mini_batch_size": "ppo_mini_batch_size", "ppo_epochs": "ppo_epochs",
     "max_steps": "max_steps", "total_training_steps": "max_steps",
     "num_problems": "problems", "problems": "problems", "train_max_samples": "problems",
+    "test_problems": "test_problems", "test_max_samples": "test_problems",
+    "validation_problems": "validation_problems", "val_max_samples": "validation_problems",
     "test_freq": "test_freq", "save_freq": "save_freq",
 }  # fmt: skip
 """Name in a configuration or command → the one name it is compared under."""

@@ -1,7 +1,10 @@
 """Each detector on a made-up session where its rule holds and on one where it nearly does."""
 
+import json
+from typing import Any
+
 import pytest
-from analysis_helpers import DATA, made_up
+from analysis_helpers import DATA, made_up, view_of
 
 from optimizer.analyze.detectors import (
     DETECTORS,
@@ -21,6 +24,8 @@ from optimizer.analyze.detectors import (
     wasted_waiting,
 )
 from optimizer.analyze.detectors.launch_crash import CrashClass, classify
+from optimizer.analyze.settings import RunSettings
+from optimizer.events import parse
 from optimizer.types import EventEvidence, Finding
 
 MODULES = {
@@ -140,3 +145,53 @@ def test_findings_are_the_same_each_time_and_in_order_of_confidence() -> None:
 )
 def test_classes_of_exceptions(kind: str, inner: str | None, message: str, expected: CrashClass) -> None:
     assert classify(kind, inner, message) is expected
+
+
+def evaluated(run: str, split: str, n: int, *, nested: bool) -> dict[str, Any]:
+    """A call that shows an evaluation, as our tools answer or as a shell prints the run's document."""
+    document = {"run_id": run, "eval": {"after": {"metric": "success", "split": split, "n": n, "mean": 0.5}}}
+    if nested:
+        return {"tool_name": "mcp__evo__monitor_run", "tool_response": {"text": "done", "structuredContent": document}}
+    return {"tool_name": "Bash", "tool_response": {"stdout": json.dumps(document), "stderr": ""}}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [
+        ([("test", 50)], [("test", 200)], ["problems evaluated on split test 50 → 200"]),
+        ([("test", 50)], [("test", 50)], []),
+        ([("test", 50)], [("validation", 200)], []),  # nothing is known of the same split
+        ([("test", 50), ("test", 200)], [("test", 200)], []),  # there is a comparison that is like for like
+        ([("test", 50)], [], []),
+    ],
+)
+def test_runs_evaluated_on_different_numbers_of_problems(
+    first: list[tuple[str, int]], second: list[tuple[str, int]], told: list[str]
+) -> None:
+    shown = [evaluated("run_71", *one, nested=True) for one in first]
+    shown += [evaluated("run_72", *one, nested=False) for one in second]
+    report = {"tool_name": "Write", "tool_input": {"file_path": "r.md", "content": "run_72 is better than run_71"}}
+    start = {"tool_name": "Bash", "tool_response": {"stdout": "Run ID: run_71\nRun ID: run_72"}}
+    common = {"session_id": "s", "hook_event_name": "PostToolUse", "tool_input": {}, "tool_response": {"ok": True}}
+    lines = [{**common, **one} for one in (start, *shown, report)]
+    events = [parse(json.dumps(line).encode(), number) for number, line in enumerate(lines)]
+    found = not_like_for_like.detect(view_of("s", events))
+    assert [one.what for one in found] == [f"run_71 and run_72 are compared and are not alike: {text}" for text in told]
+    for one in found:
+        assert {event.line for event in one.evidence if isinstance(event, EventEvidence)} == {1, 2, 3}
+
+
+def test_evaluations_of_different_sizes_are_seen_in_settings_too() -> None:
+    settings = RunSettings()
+    for run, n in (("run_71", 64), ("run_72", 128)):
+        script = f"python -m lab.train optim.lr=1e-5 trainer.total_epochs=3 data.val_max_samples={n}"
+        event = {
+            "session_id": "s",
+            "hook_event_name": "PostToolUse",
+            "tool_name": "Write",
+            "tool_response": {"ok": True},
+            "tool_input": {"file_path": f"out/runs/{run}/run_train.sh", "content": script},
+        }
+        settings.take(parse(json.dumps(event).encode(), n), "", {"run_71", "run_72"})
+    differing = settings.between("run_71", "run_72")
+    assert [(name, one.text, other.text) for name, one, other in differing] == [("validation_problems", "64", "128")]

@@ -1,8 +1,9 @@
 """Two runs compared that differ in more than their result.
 
 Rule: a call names two runs, by id or by a label that the session ties to one (`R9`, `round 9` for `…_r9`), with a word
-of comparison; the settings that the session shows of both differ, or one has more steps than the other.
-Needs: settings of both runs in the session.
+of comparison; the settings that the session shows of both differ, one has more steps than the other, or both were
+evaluated on a split with different numbers of problems, and never with the same.
+Needs: settings or evaluations of both runs in the session.
 Does not claim: which of the differences made the results differ, or whether any did.
 """
 
@@ -10,6 +11,7 @@ import re
 from itertools import pairwise
 
 from optimizer.analyze.detectors.common import finding
+from optimizer.analyze.evaluations import evaluations_in, sizes_that_differ
 from optimizer.analyze.runs_named import named_runs
 from optimizer.analyze.settings import settings_text
 from optimizer.analyze.view import View
@@ -40,18 +42,21 @@ def detect(view: View) -> list[Finding]:
             low, high = sorted((first, second), key=lambda run: (_first_seen(view, run), run))
             compared.setdefault((low, high), []).append(event.line)
     found = []
+    evaluations = evaluations_in(view.calls) if compared else []
     for (first, second), lines in compared.items():
         differing = view.book.settings.between(first, second)
         counts = _steps(view, first), _steps(view, second)
         steps = None not in counts and counts[0] != counts[1]
-        if not differing and not steps:
+        sizes = sizes_that_differ(evaluations, first, second)
+        if not differing and not steps and not sizes:
             continue
-        told = settings_text(differing)
+        told = [settings_text(differing)] if differing else []
         if steps:
-            told = f"{told}, " if told else ""
-            told += f"steps {counts[0]} → {counts[1]}"
+            told.append(f"steps {counts[0]} → {counts[1]}")
+        told += [f"problems evaluated on split {one.split} {one.n} → {other.n}" for one, other in sizes]
         cited = [line for _, one, other in differing for line in (one.line, other.line)]
-        what = f"{first} and {second} are compared and are not alike: {told}"
+        cited += [one.line for pair in sizes for one in pair]
+        what = f"{first} and {second} are compared and are not alike: {', '.join(told)}"
         metric = Metric(name="settings_that_differ", value=len(differing), n=len(lines))
         key = (first, second)
         found.append(
