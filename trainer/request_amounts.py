@@ -27,6 +27,37 @@ _SAVES = r"sav(?:e|es|ing)(?: (?:a |the )?(?:model|checkpoint))?|checkpoints?|ch
 _EVERY = rf"(?:once )?every\s+{INT}\s*(?:optimi[sz]er |training )?steps?"
 _EVERY_ZH = rf"每\s*(?:隔\s*)?{INT}\s*(?:个\s*)?步"
 
+_STEP = r"(?:training |optimi[sz]er )?(?:steps?|updates?|batch(?:es)?)"
+_EACH = r"(?:per|each|every|in each|in every|for each|for every|an?)"
+_EACH_STEP_ZH = r"每\s*(?:一\s*)?(?:个\s*)?(?:步|次更新|次|step|update|batch)"
+_ATTEMPTS = r"(?:training )?(?:episodes?|rollouts?|samples?|completions?|generations?|attempts?|trajectories)"
+
+_PER_STEP = [
+    rule(
+        "batch_size",
+        rf"{INT}\s*{word('problems?|prompts?|questions?|tasks?|groups?')}\s*{_EACH}\s*{_STEP}(?![a-z])",
+        integer,
+    ),
+    rule(
+        "batch_size",
+        rf"{word('(?:per|each|every|in each|in every)')}\s*{_STEP}\s*(?:uses|has|with|takes)?{IS}{INT}\s*"
+        rf"{word('problems?|prompts?|questions?|tasks?|groups?')}",
+        integer,
+    ),
+    rule("batch_size", rf"{_EACH_STEP_ZH}\s*(?:使用|取)?{IS}{INT}\s*(?:个|道|条)?\s*(?:问题|题目|任务|题|组)", integer),
+    rule("batch_size", rf"{INT}\s*(?:个|道)?\s*(?:问题|题目|任务|题|组)\s*[/每]\s*步", integer),
+    # episodes of a step and steps of an epoch follow from other fields: said as what they are, they set none
+    rule(NOTHING, rf"{INT}\s*{word(_ATTEMPTS)}\s*{_EACH}\s*{_STEP}(?![a-z])"),
+    rule(NOTHING, rf"{word('(?:per|each|every|in each|in every)')}\s*{_STEP}{IS}{INT}\s*{word(_ATTEMPTS)}"),
+    rule(
+        NOTHING,
+        rf"{_EACH_STEP_ZH}\s*(?:采样|生成|跑)?{IS}{INT}\s*(?:局|(?:个|条|次)\s*(?:轨迹|样本|回答|采样|生成)|条)",
+    ),
+    rule(NOTHING, rf"{INT}\s*{word('(?:training )?steps?')}\s*{_EACH}\s*{word('epochs?|pass(?:es)?|rounds?')}"),
+    rule(NOTHING, rf"{word('(?:per|each|every|in each|in every) (?:epoch|pass|round)')}{IS}{INT}\s*{word('steps?')}"),
+    rule(NOTHING, rf"每\s*(?:一\s*)?(?:个\s*)?(?:轮|epoch)\s*(?:训练|跑)?{IS}{INT}\s*(?:个\s*)?步"),
+]
+
 _INTERVALS = [
     rule("validate_every", rf"{word(_VALIDATES)}\s*(?:the model\s*)?{_EVERY}", integer),
     rule("validate_every", rf"{_EVERY},?\s*{word(_VALIDATES)}", integer),
@@ -107,12 +138,16 @@ AMOUNTS = [
         integer,
     ),
     rule("num_generations", rf"(?:采样|生成)\s*{INT}\s*(?:个|次|条|份)\s*(?:回答|样本|轨迹)?", integer),
-    *named("batch_size", r"batch(?:[ _-]?size)?|批大小|批次大小|批量大小|批量|批次|每批", INT, integer, reverse=False),
+    *named(
+        "batch_size", r"batch(?:[ _-]?size)?|bs|批大小|批次大小|批量大小|批量|批次|每批", INT, integer, reverse=False
+    ),
+    *_PER_STEP,
     rule(
-        "batch_size",
-        rf"{INT}\s*{word('(?:problems|prompts|questions|tasks|groups) (?:per|in each|a) (?:step|batch|update)')}",
+        "num_generations",
+        rf"{word('groups? of')}\s*{INT}(?:\s*{word('generations?|samples?|rollouts?|episodes?')})?",
         integer,
     ),
+    *named("processes", r"(?:worker |training )?processes|个?进程", INT, integer),
     *named("seed", r"(?:random )?seed|随机种子|种子", INT, integer, reverse=False),
     *named("threads", r"(?:cpu )?threads?|cores?|个?线程|核", INT, integer),
     *_INTERVALS,

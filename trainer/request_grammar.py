@@ -76,8 +76,11 @@ def integer(text: str) -> int:
 
 
 def fraction(text: str) -> float:
-    """0.9, 90%, 90 %, 百分之九十 → 0.9."""
+    """0.9, 90%, 90 %, 百分之九十, 九成 → 0.9."""
     plain = text.strip()
+    tenths, found, hundredths = plain.partition("成")
+    if found:
+        return round(parse_number(tenths) / 10 + (parse_number(hundredths) / 100 if hundredths else 0), 6)
     if plain.startswith("百分之"):
         return parse_number(plain.removeprefix("百分之")) / 100
     if plain.endswith(("%", "percent")):

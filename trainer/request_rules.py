@@ -73,12 +73,16 @@ _REACH = (
     r"(?:>=|≥|=>|>|=|:|is|of|at least|above|over|reaches|reach|reached|exceeds|hits|to|gets to|goes to|up to"
     r"|达到|达|至少|不低于|大于等于|大于|超过|高于|到|为|是)"
 )
+_TENTHS = r"(?:[一二两三四五六七八九十]|(?<![\w.])\d)成(?:[一二三四五六七八九](?!\s*[个道步轮次题]))?"
+"""九成, 九成五: tenths, and hundredths behind them."""
 _SHARE = (
-    rf"(?P<v>百分之{NUMBER}|(?<![\w.])\d+(?:\.\d+)?\s?(?:%|percent)|{NUMBER})"
+    rf"(?P<v>{_TENTHS}|百分之{NUMBER}|(?<![\w.])\d+(?:\.\d+)?\s?(?:%|percent)|{NUMBER})"
     r"(?:\s*(?:以上|为止|or (?:more|better|higher)))?"
 )
 _PERCENT_OR_UNIT = (
-    r"(?P<v>百分之" + NUMBER + r"|(?<![\w.])\d+(?:\.\d+)?\s?(?:%|percent)|(?<![\w.])(?:0?\.\d+|1\.0+|0\.\d+))"
+    rf"(?P<v>{_TENTHS}|百分之"
+    + NUMBER
+    + r"|(?<![\w.])\d+(?:\.\d+)?\s?(?:%|percent)|(?<![\w.])(?:0?\.\d+|1\.0+|0\.\d+))"
 )
 _MUST = r"(?:should|must|has to|needs to|要|需要|需|能|能够|应|应该)?"
 
@@ -89,7 +93,8 @@ _TARGETS = [
     rule("target_reward", rf"目标{IS}(?:{_REACH}\s*)?{_SHARE}", fraction),
     rule(
         "target_reward",
-        rf"(?:{word('reach(?:es)?|until|hits?')}|达到|直到)\s*(?:{_REACH}\s*)?{_PERCENT_OR_UNIT}",
+        rf"(?:{word('reach(?:es)?|until|hits?')}|达到|直到)\s*(?:{_REACH}\s*)?{_PERCENT_OR_UNIT}"
+        rf"(?:\s*(?:以上)?\s*(?:的\s*)?{_METRIC})?",
         fraction,
     ),
     rule("target_reward", rf"(?:>=|≥)\s*{_PERCENT_OR_UNIT}", fraction),
@@ -156,7 +161,14 @@ _DTYPES = {
 }
 _SCHEDULES = {"cosine": "cosine|余弦", "linear": "linear|线性", "constant": "constant|恒定|常数"}
 _RATE_NOUN = r"(?:learning[ -]?rate|lr)(?: schedule| decay)?|schedule|decay|学习率(?:调度|衰减)?|调度|衰减|退火"
-_LOSSES = {"dr_grpo": r"dr[._ -]{0,2}grpo", "dapo": "dapo", "bnpo": "bnpo", "grpo": "grpo"}
+_LOSSES = {
+    "dr_grpo": r"dr[._ -]{0,2}grpo",
+    "dapo": "dapo",
+    "bnpo": "bnpo",
+    "gspo": "gspo",
+    "cispo": "cispo",
+    "grpo": "grpo",
+}
 
 _KINDS = [
     *[rule("dtype", rf"(?:in |with )?{word(names)}", constant(name)) for name, names in _DTYPES.items()],
@@ -209,7 +221,11 @@ _EXPERIENCES = [
 _QUICK = r"quick(?:ly)?(?: (?:test|run|check|try|training|experiment))?|smoke[ -]?test(?: run)?"
 _PRESET_RULES = [
     rule(PRESET, word(_QUICK), constant("quick")),
-    rule(PRESET, r"快速(?:测试|试跑|验证|跑一下|试一下|试试|训练)?|试跑|冒烟测试", constant("quick")),
+    rule(
+        PRESET,
+        r"快速(?:测试|试跑|验证|跑一下|试一下|试试|训练)?|小(?:规模|型)?(?:的)?测试|试跑|冒烟测试",
+        constant("quick"),
+    ),
 ]
 
 

@@ -40,7 +40,8 @@ _ENGLISH = (
 _CHINESE_DIGITS = {c: i for i, c in enumerate("零一二三四五六七八九")} | {"〇": 0, "两": 2}
 _CHINESE_UNITS = {"十": 10, "百": 100, "千": 1000}
 _SCALES = {"k": 1000, "百": 100, "千": 1000, "万": 10_000}
-CHINESE_NUMBER = r"[零〇一二两三四五六七八九十百千万]+"
+CHINESE_NUMBER = r"[零〇一二两三四五六七八九十百千万]{1,16}"
+"""As long as 九千九百九十九万九千九百九十九; without a bound a page of 一 takes minutes."""
 
 _SIGN = r"(?:(?<![\w.)%-])-(?=[\d.])|负\s?)?"
 """A minus that belongs to a number stands directly before it and behind nothing: `-5`, not `10-20`, `tiny-5`, `- 5`."""
@@ -55,13 +56,14 @@ INTEGER = (
 )
 """A whole number: 64, 1,024, 2k, 1.5k, 1万, sixty-four, 六十四, with its sign. No digit, letter or % follows."""
 
+_CHINESE_SHARE = r"[一二两三四五六七八九十百千万]{1,16}分之" + CHINESE_NUMBER
 _POWER = r"(?:\d+(?:\.\d+)?\s*[x×*]\s*)?10\s*(?:\^|\*\*)\s*[({]?-?\d+[)}]?"
 NUMBER = (
     rf"(?:{_SIGN}{_NOT_INSIDE}{_POWER}"
     rf"|{_SIGN}{_NOT_INSIDE}(?:\d{{1,3}}(?:,\d{{3}})+|\d+)(?:\.\d+)?(?:e[+-]?\d+)?(?![\w])"
-    rf"|{_SIGN}(?<![\w])\.\d+(?:e[+-]?\d+)?(?!\w)|负?{CHINESE_NUMBER}(?:点[零〇一二三四五六七八九]+)?)"
+    rf"|{_SIGN}(?<![\w])\.\d+(?:e[+-]?\d+)?(?!\w)|{_CHINESE_SHARE}|负?{CHINESE_NUMBER}(?:点[零〇一二三四五六七八九]+)?)"
 )
-"""A number: 0.7, .5, 1e-4, 3×10^-4, 零点九, with its sign."""
+"""A number: 0.7, .5, 1e-4, 3×10^-4, 零点九, 百万分之五, with its sign."""
 
 
 def parse_number(text: str) -> float:
@@ -69,6 +71,9 @@ def parse_number(text: str) -> float:
     plain = text.strip()
     if plain.startswith(("-", "负")):
         return -parse_number(plain[1:])
+    if "分之" in plain:
+        below, _, above = plain.partition("分之")
+        return parse_number(above) / parse_number(below)
     power = re.fullmatch(r"(?:(\d+(?:\.\d+)?)\s*[x×*]\s*)?10\s*(?:\^|\*\*)\s*[({]?(-?\d+)[)}]?", plain)
     if power is not None:
         return float(f"{power[1] or 1}e{power[2]}")  # so that 3×10^-4 is exactly 0.0003
@@ -78,7 +83,7 @@ def parse_number(text: str) -> float:
         plain = plain[:-1].strip()
     if re.fullmatch(r"[\d,]*\.?\d+(?:e[+-]?\d+)?", plain):
         return round(float(plain.replace(",", "")) * scale, 6) if scale > 1 else float(plain.replace(",", ""))
-    if plain and (plain[0] in _CHINESE_DIGITS or plain[0] in "十百千"):
+    if plain and (plain[0] in _CHINESE_DIGITS or plain[0] in "十百千万"):
         return _chinese_number(plain)
     return _english_number(plain)
 
@@ -125,7 +130,7 @@ NEGATION = re.compile(
 """What directly before a phrase turns its meaning round."""
 
 _ENGLISH_WORDS = """
-a about all also am an are and as at be before begin big by can could do does during each environment env ensure
+a about after all also am an are and as at be before begin big by can could do does during each environment env ensure
 every everything fine-tune finetune finetuning fine-tuning for from get give go goal have help hello hi i if
 improve in into is it its just keep language learn learning let like llm local long make max maximal maximum me
 mine mix model models most my need new now of on one ones only optimise optimize or our out over per perform
@@ -149,7 +154,7 @@ _CHINESE_WORDS = """
 设成 设定 配置 参数 直到 为止 直至 达到 到 至少 最多 不超过 大约 约 左右 总共
 一共 共 每轮 每一轮 每 次 来 去 能 可以 应该 最终 最后 目标 模式 难度 级别 数量 数 规模
 大小 就 都 也 就行 即可 好 谢谢 你好 麻烦 按 按照 根据 方式 自己 本地 测一下
-看看 试试 试 起来 后 前 先 会 用来 关于 之后 停止
+看看 试试 试 起来 就停 停下 最大 少于 后 前 先 会 用来 关于 之后 停止
 """
 _CHINESE_FILLERS = sorted(_CHINESE_WORDS.split(), key=len, reverse=True)
 """Chinese words that carry no setting by themselves, the longer ones first."""
