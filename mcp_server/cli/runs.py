@@ -5,6 +5,7 @@ import time
 from typing import Annotated
 
 import typer
+from rich.console import Console
 from rich.table import Table
 
 from mcp_server.advising import findings_and_advice
@@ -25,6 +26,9 @@ from trainer.runs.types import RunDocument, RunState
 from trainer.runs.workspace import Workspace
 
 DEFAULT_LIMIT = 20
+
+UNLIMITED = 400
+"""Columns of a table that goes into a pipe or a file."""
 
 RunId = Annotated[str, typer.Argument(help="Id of the run, the beginning of one, or latest.")]
 
@@ -71,10 +75,11 @@ def list_command(
         return
     table = Table(box=None, pad_edge=False)
     for name in ("run", "state", "verdict", "before", "after", "steps", "time", "request"):
-        table.add_column(name, overflow="fold", no_wrap=name in ("run", "state"))
+        table.add_column(name, overflow="fold", no_wrap=name != "request")
     for document in runs[:limit]:
         table.add_row(*_row(document))
-    console.print(table)
+    # where no terminal limits the width, wide enough not to break a request into syllables
+    (console if console.is_terminal else Console(width=UNLIMITED, highlight=False)).print(table)
     if len(runs) > limit:
         console.print(f"{limit} of {len(runs)} runs; --limit {len(runs)} shows all", markup=False)
 

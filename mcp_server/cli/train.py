@@ -139,7 +139,11 @@ def train(
         campaign_command(state, wanted, options)
         return
     if options.given():
-        raise typer.BadParameter(f"{', '.join(options.given())} belong to a campaign: add --auto")
+        given = options.given()
+        raise typer.BadParameter(
+            f"{', '.join(given)} {'belongs' if len(given) == 1 else 'belong'} to a campaign: add --auto"
+            + ("; a single run goes on with `mcp-evo runs resume ID`" if options.resume is not None else "")
+        )
     launcher = LocalLauncher(worker_override())
     resolve(request, overrides, config, profile=None)  # refuse what is wrong before anything is written
     workspace = state.writable()

@@ -86,7 +86,7 @@ def test_json_is_the_one_document_of_the_contract(learning: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "part"),
     [
-        (["train", REQUEST, "--max-runs", "2"], 2, "--max-runs belong to a campaign"),
+        (["train", REQUEST, "--max-runs", "2"], 2, "--max-runs belongs to a campaign"),
         (["train", REQUEST, "--target", "0.9", "--resume", "x"], 2, "--target, --resume"),
         (["train", REQUEST, "--auto", "--target", "1.5"], 2, "--target"),
         (["train", REQUEST, "--auto", "--max-runs", "0"], 2, "--max-runs"),

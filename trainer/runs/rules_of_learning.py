@@ -3,6 +3,7 @@
 import math
 
 from trainer.runs.findings import Evidence, Finding, FindingKind, clamp, learned, rates_text, rounded
+from trainer.runs.wording import counted
 
 NEARLY_NOTHING = 0.2
 """Share of the best reward that is left after a collapse beyond doubt."""
@@ -180,8 +181,9 @@ def inconclusive(evidence: Evidence) -> Finding:
         "" if gain is None else f" ({rates_text(evidence)}, 95 % of the difference {gain[1]:+.2f} … {gain[2]:+.2f})"
     )
     few = steps < evidence.thresholds.min_steps
-    why = f"{steps} steps are too few to say why" if few else "no known cause explains it"
-    sentence = f"No clear gain and no clear fault after {steps} steps{measured}: {why}."
+    amount = counted(steps, "step")
+    why = f"{amount} {'is' if steps == 1 else 'are'} too few to say why" if few else "no known cause explains it"
+    sentence = f"No clear gain and no clear fault after {amount}{measured}: {why}."
     numbers: dict[str, float | int | str | None] = {"steps": steps, "gain": None if gain is None else round(gain[0], 3)}
     return Finding(FindingKind.INCONCLUSIVE, sentence, numbers, 0.3)
 

@@ -1,6 +1,7 @@
 """Rules about what training had to work with: the environment, the format, the cap, diversity, difficulty."""
 
 from trainer.runs.findings import Evidence, Finding, FindingKind, clamp, learned, rounded
+from trainer.runs.wording import counted
 
 HIDDEN_FAILURES = 0.2
 """Training reward that far above the start's success: sampling coldly hides what the model gets wrong."""
@@ -15,10 +16,11 @@ def failed(evidence: Evidence) -> Finding | None:
     rate = evidence.config.learning_rate
     if failure.kind == "nonfinite":
         sentence = (
-            f"Updates were not finite after {evidence.series.steps} steps at learning rate {rate:g}: {failure.message}"
+            f"Updates were not finite after {counted(evidence.series.steps, 'step')} at learning rate {rate:g}: "
+            f"{failure.message}"
         )
         return Finding(FindingKind.NONFINITE, sentence, {**numbers, "learning_rate": rate}, 0.9, "learning_rate")
-    sentence = f"The run failed after {evidence.series.steps} steps ({failure.kind}): {failure.message}"
+    sentence = f"The run failed after {counted(evidence.series.steps, 'step')} ({failure.kind}): {failure.message}"
     return Finding(FindingKind.FAILED, sentence, numbers, 1.0)
 
 
