@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 
 from mcp_server.cli.context import CliState
+from mcp_server.cli.evolve_meta import evolve_layer
 from mcp_server.cli.live import TrainingView
 from mcp_server.cli.optimizing import (
     PATCH_COLUMNS,
@@ -77,6 +78,9 @@ def evolve(
         bool, typer.Option(help="Measure a promoted patch again on fresh pairs in the next round.")
     ] = True,
     seed: Annotated[int | None, typer.Option(help="Seed of the trials; drawn afresh by default.")] = None,
+    layer: Annotated[
+        str, typer.Option(help="traj: improve the training skills. meta: improve the optimiser, from recorded trials.")
+    ] = "traj",
     resume: Annotated[
         str | None, typer.Option(metavar="ID", help="Take an evolution up again; latest: the last one.")
     ] = None,
@@ -85,6 +89,9 @@ def evolve(
     """Improve the training skills over rounds of real training, each change proven on paired trials."""
     state: CliState = context.obj
     console = console_for(as_json)
+    if layer != "traj":
+        evolve_layer(state, layer, console, request=request, rounds=rounds, yes=yes, seed=seed, as_json=as_json)
+        return
     if resume is None:
         resolve(request, overrides, config)  # what is wrong is refused before a workspace is made
     home = Home.create(state.root) if resume is None else Home.open(state.root)

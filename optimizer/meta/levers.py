@@ -37,7 +37,7 @@ def place_of(scope: Mapping[str, Any] | None, profile: str | None) -> str:
 def value_of(record: PatchRecord) -> float | None:
     """The number that a patch of one value sets."""
     after = record.changes[0].after if len(record.changes) == 1 else None
-    return float(after) if _is_number(after) else None
+    return float(after) if after is not None and _is_number(after) else None
 
 
 def failures_in_a_row(records: Iterable[PatchRecord], lever: str, place: str) -> int:

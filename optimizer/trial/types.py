@@ -29,6 +29,8 @@ class Reason(StrEnum):
     """Ahead on the whole, but a scenario is harmed or the patched arm collapses more often."""
     ARMS_IDENTICAL = "arms_identical"
     """Both arms gave the same result in every pair: there is nothing to test."""
+    NOT_ENOUGH_EVIDENCE = "not_enough_evidence"
+    """Too few recorded trials to replay (patches of the optimiser's policy)."""
 
 
 class ArmResult(BaseModel):
