@@ -16,7 +16,7 @@ from skill_bank.executable import holds_command
 from skill_bank.measure import Change
 from skill_bank.plan import reaches
 from skill_bank.policy import CompiledPolicy, Origin
-from skill_bank.render import UnknownKey, fill_line
+from skill_bank.render import ANY_PLACEHOLDER, PLACEHOLDER, UnknownKey, fill_line
 from skill_bank.types import Base, Patch, PatchAction, Problem, Section, SkillSource, Text
 
 ESCAPED_MARKER = re.compile(r"(<!--\s*)\\(?=\\*\s*/?\s*section\s*:)")
@@ -178,14 +178,8 @@ class Assembly:
                 continue
             try:
                 filled = fill_line(policy or CompiledPolicy(self._source.name, ()), line)
-            except UnknownKey as error:
-                known = ", ".join(policy.keys) if policy is not None else "none"
-                problems.append(
-                    Problem(piece.file, number, f"the placeholder names the policy key '{error.args[0]}', which "
-                            "nothing sets", f"Keys are: {known}")
-                )  # fmt: skip
-            except ValueError as error:
-                problems.append(Problem(piece.file, number, str(error), "Write {{policy.key}} or {{policy.key.field}}"))
+            except (UnknownKey, ValueError):
+                problems.extend(self._unfillable(piece.file, number, line, policy))
             else:
                 if any(holds_command(one) for one in filled.split("\n")) and not holds_command(line):
                     problems.append(
@@ -193,6 +187,20 @@ class Assembly:
                                 "Take the command out of the value")
                     )  # fmt: skip
                 found.extend((one, origin) for one in filled.split("\n"))
+        return found
+
+    @staticmethod
+    def _unfillable(file: str, number: int, line: str, policy: CompiledPolicy | None) -> list[Problem]:
+        """Every placeholder of a line that cannot be filled."""
+        found: list[Problem] = []
+        known = ", ".join(policy.keys) if policy is not None else "none"
+        for key in dict.fromkeys(one[1] for one in PLACEHOLDER.finditer(line)):
+            if policy is None or not policy.explain(key):
+                message = f"the placeholder names the policy key '{key}', which nothing sets"
+                found.append(Problem(file, number, message, f"Keys are: {known}"))
+        if not found or ANY_PLACEHOLDER.search(PLACEHOLDER.sub("", line)) is not None:
+            fix = "Write {{policy.key}} or {{policy.key.field}}, and no placeholder in a value"
+            found.append(Problem(file, number, "a placeholder that cannot be read", fix))
         return found
 
 

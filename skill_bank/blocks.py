@@ -18,6 +18,9 @@ _WORD = re.compile(r"[a-z][a-z0-9_]{0,63}\Z")
 class BlockProblem(ValueError):
     """A policy block that cannot be used."""
 
+    others: "tuple[BlockProblem, ...]" = ()
+    """What else is wrong with it."""
+
     def __init__(self, line: int, message: str, fix: str) -> None:
         self.line = line
         self.message = message
@@ -28,7 +31,8 @@ class BlockProblem(ValueError):
 def parse_block(
     text: str, first_line: int, *, skill: str, section: str, patch: str, file: str
 ) -> tuple[Assignment, ...]:
-    """The assignments of one block in the order written. Raises BlockProblem with the line."""
+    """The assignments of one block in the order written. Raises BlockProblem with the line, and with what else is
+    wrong."""
     try:
         root = parse_yaml(text, first_line)
     except YamlProblem as problem:
@@ -36,20 +40,30 @@ def parse_block(
     if not isinstance(root.value, dict) or not root.value:
         raise BlockProblem(first_line, "the policy block is not a mapping of keys", "Write `key: value` lines")
     found: list[Assignment] = []
+    wrong: list[BlockProblem] = []
+
+    def add_children(parent: str, children: Mapping[str, Node], when: Mapping[str, Any] | None) -> None:
+        for name, child in children.items():
+            try:
+                add(_join(parent, name, child), child, when)
+            except BlockProblem as problem:
+                wrong.append(problem)
 
     def add(key: str, node: Node, when: Mapping[str, Any] | None) -> None:
         if isinstance(node.value, dict):
             if not node.value:
                 raise BlockProblem(node.line, f"policy key '{key}' is an empty mapping", "Give it values or drop it")
-            for name, child in node.value.items():
-                add(_join(key, name, child), child, when)
+            add_children(key, node.value, when)
         elif isinstance(node.value, list) and node.value and all(isinstance(one.value, dict) for one in node.value):
             if when is not None:
                 raise BlockProblem(
                     node.line, f"policy key '{key}' has rules inside a rule", "Join the conditions in one `when`"
                 )
             for rule in node.value:
-                add_rule(key, rule)
+                try:
+                    add_rule(key, rule)
+                except BlockProblem as problem:
+                    wrong.append(problem)
         else:
             found.append(
                 Assignment(
@@ -73,11 +87,12 @@ def parse_block(
         if set(values) == {"value"}:
             add(key, values["value"], when)
             return
-        for name, child in values.items():
-            add(_join(key, name, child), child, when)
+        add_children(key, values, when)
 
-    for name, node in root.value.items():
-        add(_join("", name, node), node, None)
+    add_children("", root.value, None)
+    if wrong:
+        wrong[0].others = tuple(wrong[1:])
+        raise wrong[0]
     return tuple(found)
 
 

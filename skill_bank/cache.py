@@ -38,9 +38,16 @@ def marks_of(folder: str) -> Mark:
     """
     try:
         with os.scandir(folder) as entries:
-            return tuple([(one.name, one.stat().st_ctime_ns) for one in entries])
+            return tuple([(one.name, _changed(one)) for one in entries])
     except (FileNotFoundError, NotADirectoryError):
         return ()
+
+
+def _changed(entry: "os.DirEntry[str]") -> int:
+    try:
+        return entry.stat().st_ctime_ns
+    except OSError:  # a link to nothing or to itself
+        return entry.stat(follow_symlinks=False).st_ctime_ns
 
 
 class SourceCache:

@@ -14,7 +14,7 @@ from skill_bank.index import SkillEntry, parse_manifest
 from skill_bank.markdown import parse_base
 from skill_bank.patchfile import parse_patch
 from skill_bank.schema import Schema, SchemaProblem, parse_schema
-from skill_bank.types import Base, Manifest, Patch, Problem, SkillSource
+from skill_bank.types import Base, Manifest, Patch, PatchStatus, Problem, SkillSource
 
 SCHEMA_FILE = "policy_schema.yaml"
 _BLOCK = 1 << 16
@@ -59,8 +59,17 @@ class Reader:
 
     def text(self, path: str, problems: list[Problem]) -> str | None:
         """Content as text; what is wrong with it goes to `problems`."""
-        data = self.read(path)
+        data = self.read_or_tell(path, problems)
         return None if data is None else as_text(data, path, problems)
+
+    def read_or_tell(self, path: str, problems: list[Problem]) -> bytes | None:
+        """`read`; a file that the system does not let us read is a problem."""
+        try:
+            return self.read(path)
+        except OSError as error:  # a folder of that name, a link to itself, no permission, a failing disk
+            why = error.strerror or str(error)
+            problems.append(Problem(path, 0, f"it cannot be read: {why}", "Put a readable file in its place"))
+            return None
 
 
 def as_text(data: bytes, path: str, problems: list[Problem]) -> str | None:
@@ -100,9 +109,12 @@ def read_skill(reader: Reader, entry: SkillEntry, problems: list[Problem]) -> Sk
         if not file.endswith(".md"):
             warnings += [_left_out(path)] if _of_note(file) else []
             continue
+        before = len(problems)
         text = files.text(path)
         patch, more = parse_patch(text, path, entry.name) if text is not None else (None, ())
         problems.extend(more)
+        if text is None and len(problems) == before:
+            problems.append(Problem(path, 0, "a link to nothing", "Restore the file or remove the link"))
         if patch is None:
             broken.append(PurePosixPath(path).stem)
             continue
@@ -115,6 +127,7 @@ def read_skill(reader: Reader, entry: SkillEntry, problems: list[Problem]) -> Sk
         broken.append(SCHEMA_FILE)
     if base is None or manifest is None:
         return None
+    warnings += _unlisted(manifest, patches)
     return SkillSource(
         entry.group,
         entry.name,
@@ -128,6 +141,22 @@ def read_skill(reader: Reader, entry: SkillEntry, problems: list[Problem]) -> Sk
         tuple(foreign),
         tuple(warnings),
     )
+
+
+def _unlisted(manifest: Manifest, patches: Mapping[str, Patch]) -> list[Problem]:
+    """Patches that say they are active and that nothing lists: they would be lost without a word."""
+    lists = (manifest, *manifest.profiles.values())
+    named = {one for each in lists for one in (*each.active, *each.disabled, *each.folded)}
+    return [
+        Problem(
+            patch.file,
+            patch.line_of("status"),
+            f"patch '{id_}' has status active and no list of the manifest names it, so it does not compile",
+            "List it, or set another status",
+        )
+        for id_, patch in patches.items()
+        if patch.status is PatchStatus.ACTIVE and id_ not in named
+    ]
 
 
 def _of_note(name: str) -> bool:
@@ -152,7 +181,7 @@ class _Files:
 
     def text(self, path: str) -> str | None:
         """Content as text; what is wrong with it goes to the problems."""
-        data = self._reader.read(path)
+        data = self._reader.read_or_tell(path, self._problems)
         if data is None:
             return None
         self.hashes[path] = hashlib.sha256(data).hexdigest()
@@ -193,5 +222,7 @@ def _read_schema(files: _Files, path: str, problems: list[Problem]) -> Schema | 
     try:
         return parse_schema(text, path)
     except SchemaProblem as problem:
-        problems.append(Problem(path, problem.line, problem.message, "Correct the schema"))
+        problems.extend(
+            Problem(path, one.line, one.message, "Correct the schema") for one in (problem, *problem.others)
+        )
         return None

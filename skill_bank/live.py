@@ -25,6 +25,9 @@ from skill_bank.types import BankError, BuiltSkill, PatchStatus, Problem, SkillS
 from skill_bank.versions import VersionRecord, VersionStore, sha256
 
 JOURNAL_SCHEMA = 2
+_JOURNAL = frozenset(("skill", "texts", "files", "digest", "sources", "profiles", "patches", "reason", "restored"))
+_OLD_JOURNAL = frozenset(("skill", "number", "reason"))
+"""Fields of a journal of schema 1, which had no texts."""
 COMPILED = "compiled"
 """Folder of the live output inside the bank."""
 
@@ -123,11 +126,17 @@ class LiveBank:
         """The journal of a change that is not carried out yet."""
         if not self._journal.exists():
             return None
+        why = "fields of it are missing"
         try:
             found = read_json(self._journal)
         except FileNotFoundError:  # carried out between the two lines
             return None
-        return dict(found)
+        except ValueError as error:
+            found, why = None, str(error)
+        if isinstance(found, dict) and (found.keys() >= _JOURNAL or found.keys() >= _OLD_JOURNAL):
+            return found
+        damaged = f"the journal of a change that was interrupted cannot be read ({why})"
+        raise BankError([Problem(self._journal.name, 0, damaged, "Restore it, or remove it and compile again")])
 
     def folder(self, skill: str) -> Path:
         """Where the live SKILL.md and policy.json of a skill are."""
@@ -160,6 +169,8 @@ class LiveBank:
         held = {name: pins[name] for name in targets if name in pins}
         records = {name: known.record for name in built.skills if (known := self._as_known(name, bank, built))}
         changed = {name: one for name, one in built.skills.items() if name not in records}
+        for name in changed:  # a history that cannot be read is told before anything is written
+            self.versions.latest(name)
         written = replace_folders({self.folder(name): one.files for name, one in changed.items()})
         records |= self._record_all(bank, built, changed, reason)
         for name in changed:

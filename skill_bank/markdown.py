@@ -39,20 +39,23 @@ class FrontMatter:
     node: Node
     body: str
     body_line: int
+    readable: bool = True
+    """False: the head cannot be used; the body is told apart all the same, so that what is wrong there is told, too."""
 
 
 def front_matter(text: str, file: str, problems: list[Problem]) -> FrontMatter | None:
-    """Head and body of a file; None where it has no head that can be read, which goes to `problems`."""
+    """Head and body of a file; what is wrong with the head goes to `problems`. None: nobody can say where it ends."""
     lines = text.split("\n")
     if lines[0] != "---":
         problems.append(Problem(file, 1, "no front matter", "Start the file with a line `---`"))
-        return None
+        return FrontMatter("", Node({}, 1), text, 1, readable=False)
     try:
         end = lines.index("---", 1)
     except ValueError:
         problems.append(Problem(file, 1, "the front matter never ends", "Close it with a line `---`"))
         return None
     raw = "\n".join(lines[1:end])
+    unreadable = FrontMatter(raw, Node({}, 2), "\n".join(lines[end + 1 :]), end + 2, readable=False)
     try:
         node = parse_simple(raw, 2) or parse_yaml(raw, 2)
     except YamlProblem as problem:
@@ -61,11 +64,11 @@ def front_matter(text: str, file: str, problems: list[Problem]) -> FrontMatter |
                 file, problem.line, f"front matter: {problem.message}", "Correct the YAML; quote text that holds `: `"
             )
         )
-        return None
+        return unreadable
     if not isinstance(node.value, dict):
         problems.append(Problem(file, 2, "the front matter is not a mapping", "Write `key: value` lines"))
-        return None
-    return FrontMatter(raw, node, "\n".join(lines[end + 1 :]), end + 2)
+        return unreadable
+    return replace(unreadable, node=node, readable=True)
 
 
 def read_text(
@@ -103,7 +106,9 @@ def read_text(
                         )
                         blocks.append(PolicyBlock(parsed, opened) if folded is None else folded.block(parsed, opened))
                     except BlockProblem as problem:
-                        problems.append(Problem(file, problem.line, problem.message, problem.fix))
+                        problems.extend(
+                            Problem(file, one.line, one.message, one.fix) for one in (problem, *problem.others)
+                        )
                 block = None
                 continue
         if block is not None:
@@ -197,7 +202,8 @@ def parse_base(text: str, file: str, skill: str) -> tuple[Base | None, tuple[Pro
     head = front_matter(text, file, problems)
     if head is None:
         return None, tuple(problems)
-    _check_spec(head, file, skill, problems)
+    if head.readable:
+        _check_spec(head, file, skill, problems)
     reader = _BaseReader(head, file, skill, problems)
     return Base(file, head.raw, head.node.plain, reader.parts), tuple(problems)
 

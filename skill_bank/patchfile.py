@@ -42,12 +42,13 @@ def parse_patch(text: str, file: str, skill: str) -> tuple[Patch | None, tuple[P
         return None, tuple(problems)
     assert isinstance(head.node.value, dict)
     fields = head.node.value
+    readable = head.readable
     unknown_fields(problems, file, head.node, PATCH_FIELDS, "a patch")
 
     def text_of(name: str, required: bool = False) -> str:
         node = fields.get(name)
         if node is None or node.value is None or node.value == "":
-            if required:
+            if required and readable:
                 problems.append(Problem(file, 1, f"the patch has no `{name}`", f"Add `{name}: …` to the front matter"))
             return ""
         if not isinstance(node.value, str):
@@ -105,7 +106,7 @@ def parse_patch(text: str, file: str, skill: str) -> tuple[Patch | None, tuple[P
     )
     if not body.prose and not body.blocks and action != PatchAction.REPLACE:
         problems.append(Problem(file, head.body_line, "the patch has no body", "Write what it adds"))
-    if body.blocks and scope is None:
+    if body.blocks and scope is None and readable:
         problems.append(
             Problem(file, 1, "the patch sets policy and states no scope",
                     "Add `scope: {params: \"<10M\"}` (a condition), or `scope: all`")

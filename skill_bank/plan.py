@@ -246,12 +246,12 @@ def order(source: SkillSource, selection: Selection, problems: list[Problem]) ->
             if waiting[other] == 0:
                 heapq.heappush(ready, position[other])
     if len(found) < len(selection.ids):
-        cycle = find_cycle({one: sorted(before[one]) for one in selection.ids})
-        patch = source.patches[cycle[0]]
-        problems.append(
-            Problem(patch.file, patch.line_of("depends_on"), f"dependencies form a cycle: {' -> '.join(cycle)}",
-                    "Remove one of these dependencies")
-        )  # fmt: skip
+        for cycle in find_cycles(before):
+            patch = source.patches[cycle[0]]
+            problems.append(
+                Problem(patch.file, patch.line_of("depends_on"), f"dependencies form a cycle: {' -> '.join(cycle)}",
+                        "Remove one of these dependencies")
+            )  # fmt: skip
     return found
 
 
@@ -278,6 +278,16 @@ def find_cycle(edges: Mapping[str, Iterable[str]]) -> list[str]:
     return []
 
 
+def find_cycles(edges: Mapping[str, Iterable[str]]) -> list[list[str]]:
+    """Cycles of a graph, as `find_cycle` gives them, so that none is left when the last edge of each is taken out."""
+    left = {node: set(following) for node, following in edges.items()}
+    found: list[list[str]] = []
+    while cycle := find_cycle(left):
+        found.append(cycle)
+        left[cycle[-2]].remove(cycle[-1])
+    return found
+
+
 def check_cross_cycles(
     sources: Mapping[str, SkillSource], selections: Mapping[str, Selection], problems: list[Problem]
 ) -> None:
@@ -289,8 +299,9 @@ def check_cross_cycles(
         for one in selections[skill].ids:
             needs = sources[skill].patches[one].depends_on
             edges[f"{skill}:{one}"] = [need if ":" in need else f"{skill}:{need}" for need in needs]
-    cycle = find_cycle(edges)
-    if cycle and len({node.partition(":")[0] for node in cycle}) > 1:
+    for cycle in find_cycles(edges):
+        if len({node.partition(":")[0] for node in cycle}) == 1:
+            continue  # told where the patches of that skill are put in order
         skill, _, one = cycle[0].partition(":")
         patch = sources[skill].patches[one]
         problems.append(

@@ -61,6 +61,9 @@ class Schema:
 class SchemaProblem(ValueError):
     """A schema that cannot be used."""
 
+    others: "tuple[SchemaProblem, ...]" = ()
+    """What else is wrong with it."""
+
     def __init__(self, line: int, message: str) -> None:
         self.line = line
         self.message = message
@@ -68,23 +71,36 @@ class SchemaProblem(ValueError):
 
 
 def parse_schema(text: str, file: str) -> Schema:
-    """The schema of one `policy_schema.yaml`. Raises SchemaProblem with the line."""
+    """The schema of one `policy_schema.yaml`. Raises SchemaProblem with the line, and with what else is wrong."""
     try:
         root = parse_yaml(text)
     except YamlProblem as problem:
         raise SchemaProblem(problem.line, problem.message) from problem
     if not isinstance(root.value, dict):
         raise SchemaProblem(1, "the schema is not a mapping with `schema_version` and `keys`")
-    unknown = set(root.value) - {"schema_version", "required", "keys"}
-    if unknown:
-        raise SchemaProblem(1, f"the schema knows no {', '.join(sorted(unknown))}")
+    wrong: list[SchemaProblem] = []
+    for name in sorted(set(root.value) - {"schema_version", "required", "keys"}):
+        wrong.append(SchemaProblem(root.value[name].key_line, f"the schema knows no {name}"))
     if "schema_version" not in root.value or root.value["schema_version"].value != 1:
-        raise SchemaProblem(1, "the schema must say `schema_version: 1`")
+        wrong.append(SchemaProblem(1, "the schema must say `schema_version: 1`"))
     keys = root.value.get("keys")
+    fields: dict[str, Kind] = {}
+    required: tuple[str, ...] = ()
     if keys is None or not isinstance(keys.value, dict) or not keys.value:
-        raise SchemaProblem(root.line, "the schema needs `keys`, a mapping of key to type")
-    fields = {name: _kind(name, node) for name, node in keys.value.items()}
-    required = _names(root.value.get("required"), fields, "required")
+        wrong.append(SchemaProblem(root.line, "the schema needs `keys`, a mapping of key to type"))
+    else:
+        for name, node in keys.value.items():
+            try:
+                fields[name] = _kind(name, node)
+            except SchemaProblem as problem:
+                wrong.append(problem)
+        try:
+            required = _names(root.value.get("required"), keys.value, "required")
+        except SchemaProblem as problem:
+            wrong.append(problem)
+    if wrong:
+        wrong[0].others = tuple(wrong[1:])
+        raise wrong[0]
     return Schema(file, Kind("mapping", fields=fields, required=required))
 
 

@@ -54,6 +54,14 @@ def _flush(folder: Path) -> None:
         os.close(handle)
 
 
+def _remove(path: str | Path) -> None:
+    """Takes a folder away, or whatever stands in its place: a file, or a link, whose target is left alone."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        os.unlink(path)
+
+
 ABANDONED_S = 60
 """Age from which a staging folder outside of a bank counts as left by a writer that died: staging takes seconds."""
 
@@ -63,7 +71,7 @@ def remove_abandoned(parent: Path) -> None:
     for left in sorted(parent.glob(f"{_STAGING}*")) if parent.is_dir() else ():
         try:
             if left.stat().st_mtime < time.time() - ABANDONED_S:
-                shutil.rmtree(left)
+                _remove(left)
         except FileNotFoundError:  # its writer lives and has just put it in place
             continue
 
@@ -74,12 +82,12 @@ def recover(parent: Path) -> None:
         return
     for left in sorted(parent.glob(f"{_OLD}*")):
         target = parent / left.name[len(_OLD) :]
-        if target.exists():
-            shutil.rmtree(left)
+        if os.path.lexists(target):
+            _remove(left)
         else:
             os.rename(left, target)
     for left in sorted(parent.glob(f"{_STAGING}*")):
-        shutil.rmtree(left)
+        _remove(left)
 
 
 def same_files(folder: Path, files: Mapping[str, bytes]) -> bool:
@@ -123,15 +131,15 @@ def replace_folders(targets: Mapping[Path, Mapping[str, bytes]]) -> frozenset[Pa
             os.sync()
         for target in list(staged):
             _put_in_place(target, staged[target])
-            if staged[target].exists():  # the old folder, after an exchange
-                shutil.rmtree(staged[target])
+            if os.path.lexists(staged[target]):  # the old folder, after an exchange
+                _remove(staged[target])
             del staged[target]
         for parent in {target.parent for target in changed}:
             _flush(parent)
     finally:
         for left in staged.values():
-            if left.exists():
-                shutil.rmtree(left)
+            if os.path.lexists(left):
+                _remove(left)
     return frozenset(changed)
 
 
@@ -167,12 +175,12 @@ def _stage(target: Path, files: Mapping[str, bytes], *, flush: bool) -> Path:
 
 
 def _put_in_place(target: Path, staging: Path) -> None:
-    if not target.exists():
+    if not os.path.lexists(target):
         os.rename(staging, target)
     elif not _exchange(staging, target):
         aside = target.parent / f"{_OLD}{target.name}"
-        if aside.exists():
-            shutil.rmtree(aside)
+        if os.path.lexists(aside):
+            _remove(aside)
         os.rename(target, aside)
         os.rename(staging, target)
-        shutil.rmtree(aside)
+        _remove(aside)

@@ -56,6 +56,7 @@ def sha256(data: bytes) -> str:
 
 
 _FIELDS = tuple(VersionRecord.__dataclass_fields__)
+_REQUIRED = frozenset(_FIELDS) - {"reason", "restored", "extra"}
 
 
 class VersionStore:
@@ -72,7 +73,10 @@ class VersionStore:
         """The versions of a skill, oldest first; empty for one that was never compiled."""
         found = read_json_lines(self.folder / f"{skill}.jsonl")
         records = []
-        for _, row in found.rows:
+        for line, row in found.rows:
+            if not isinstance(row, dict) or not row.keys() >= _REQUIRED:
+                name = f"versions/{skill}.jsonl"
+                raise BankError([Problem(name, line, "this is no version record", "Restore or remove the line")])
             known = {name: row[name] for name in _FIELDS if name in row and name != "extra"}
             known["patches"] = tuple(known["patches"])
             rest = {name: value for name, value in row.items() if name not in _FIELDS and name != "schema_version"}

@@ -51,7 +51,8 @@ class Node:
 
 _NULL = re.compile(r"(?:~|null|Null|NULL|)\Z")
 _BOOL = re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z")
-_INT = re.compile(r"[-+]?[0-9]+\Z")
+_INT = re.compile(r"[-+]?[0-9]{1,4000}\Z")
+"""Longer than what Python reads: a float then, infinite, which nobody takes for a number."""
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
 _TAG = "tag:yaml.org,2002:"
 

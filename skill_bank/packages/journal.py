@@ -22,7 +22,11 @@ def finish_install(root: Path) -> None:
         for unfinished in root.glob(f".{JOURNAL}.*.tmp"):
             unfinished.unlink(missing_ok=True)
         return
-    files: dict[str, str] = read_json(journal)["files"]
+    try:
+        files: dict[str, str] = dict(read_json(journal)["files"])
+    except (ValueError, KeyError, TypeError) as error:
+        damaged = "the journal of an install that was interrupted cannot be read"
+        raise BankError([Problem(JOURNAL, 0, damaged, "Remove it and install the package again")]) from error
     for path in sorted(files, key=lambda one: (one == "bank.yaml", one.endswith("/manifest.yaml"), one)):
         target, source = root / path, staging / path
         if source.exists():
