@@ -22,7 +22,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
-from optimizer.capture.prefilter import LAST_WORDS, STRONG_NAMES, WEAK_NAMES, suspicious
+from optimizer.capture.prefilter import HAN_NAMES, LAST_WORDS, STRONG_NAMES, WEAK_NAMES, suspicious
 from optimizer.secret_shapes import SHAPES, Replacement, looks_random
 
 TYPE_CHECKING = False
@@ -173,6 +173,8 @@ class Rules:
             return isinstance(value, int) and not isinstance(value, bool) and folded in ("password", "passwd")
         if folded in _STRONG_HEADERS:
             return True
+        if key.endswith(HAN_NAMES):
+            return not _is_reference(value, quoted=True)
         if any(folded.endswith(name) for name in _STRONG):
             return not _is_reference(value, quoted=True)
         return folded.endswith(_WEAK) and looks_random(value, hexadecimal=not folded.endswith(("key", "sig")))

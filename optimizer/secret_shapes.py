@@ -8,6 +8,8 @@ import base64
 import re
 from collections.abc import Callable
 
+from optimizer.capture.prefilter import HAN_NAMES
+
 Replacement = Callable[[re.Match[str]], str | None]
 """What takes a match's place; None: the match is no secret."""
 
@@ -131,6 +133,15 @@ def _value(match: re.Match[str]) -> str | None:
     return None if value.startswith(("[redacted", "$")) else f"{match['head']}[redacted:password]"
 
 
+def _han_value(match: re.Match[str]) -> str | None:
+    """Redacts a literal; a name of something (letters only), a reference or a placeholder is none."""
+    value = match["value"]
+    named = re.match(r"[A-Za-z_.-]+\Z|[*xX.•_-]+\Z|os\.", value) is not None
+    if named or value.startswith(("[redacted", "$", "{", "<", "%")):
+        return None
+    return f"{match['head']}[redacted:password]"
+
+
 _PEM_NAME = r"(?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?"
 
 SHAPES: tuple[Shape, ...] = (
@@ -235,6 +246,12 @@ SHAPES: tuple[Shape, ...] = (
         "password",
         r"(?P<head>\blogin\s{1,4}\S{1,128}\s{1,4}password\s{1,4})(?P<value>[^\s\"'\\]{3,512})",
         ("password",), folded=True, replaced=_value,
+    ),
+    Shape(
+        "password",
+        (rf"(?P<head>(?:{'|'.join(HAN_NAMES)})\\{{0,2}}[\"'`”」]?\s{{0,4}}(?:是|为|:|：|=|＝)\s{{0,4}}\\{{0,2}}[\"'`“「]?)"
+            r"(?P<value>(?=[!-~])[^\s\"'`\\,;(){}<>\]\u0080-\U0010ffff]{4,512})"),
+        HAN_NAMES, replaced=_han_value,
     ),
 )  # fmt: skip
 """All forms, narrower ones before wider ones."""

@@ -19,6 +19,9 @@ MARKS = (
 ANYWHERE = ("PRIVATE KEY", "Private-Lines:", "hooks.slack.com/", "/api/webhooks/", ".atlasv1.", "-us", ":AA", "Q~")
 """Other fixed parts of such shapes."""
 
+HAN_NAMES = ("密码", "口令", "密钥", "秘钥", "私钥")
+"""Chinese words for passwords and secret keys. The word for token is left out: it mostly counts a model's."""
+
 STRONG_NAMES = (
     *("password", "passwd", "passphrase", "secret", "apikey", "api_key", "api-key", "accesskey", "access_key"),
     *("access-key", "secretkey", "secret_key", "secret-key", "secret_key_base", "privatekey", "private_key"),
@@ -60,7 +63,11 @@ _ESCAPES = frozenset(b"nrtbf")
 """Letters that a word may begin with because of an escape before it (`\\nsk-…`)."""
 
 _MARK_BYTES = tuple(mark.encode() for mark in MARKS)
-_ANYWHERE_BYTES = tuple(mark.encode() for mark in ANYWHERE)
+_ANYWHERE_BYTES = (
+    *(mark.encode() for mark in ANYWHERE),
+    *(name.encode() for name in HAN_NAMES),
+    *(name.encode("ascii", "backslashreplace") for name in HAN_NAMES),  # as JSON may be written, too
+)
 _NAME_BYTES = tuple(name.encode() for name in LAST_WORDS)
 _HEADER_BYTES = frozenset(name.encode() for name in HEADERS)
 

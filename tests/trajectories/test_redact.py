@@ -373,7 +373,7 @@ PIECES = st.sampled_from(
     [
         *("password", "api_key", "token", "SECRET", "key", "Authorization", "--token", "bearer", "basic", "cookie"),
         *("eyJ", "://", "a1B2c3D4e5F6g7H8", "PRIVATE KEY", "-----BEGIN ", "-u", "--user", "me:pw1", "sshpass -p "),
-        *("login", " password ", *MARKS, *"=:\"'\\ \n\t,;&@{}[]<$"),
+        *("login", " password ", "密码", "密钥：", *MARKS, *"=:\"'\\ \n\t,;&@{}[]<$"),
     ]
 )
 
@@ -438,3 +438,40 @@ def test_a_bad_configuration_is_named_and_leaves_the_standard_rules(tmp_path: Pa
         checked_rules(config)
     secret = KEYS["openai"](random.Random(1))
     assert secret not in rules_of(tmp_path).redact_text(f"a {secret} b")
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("数据库密码：Tr0ub4dor9x，别告诉别人", "数据库密码：[redacted:password]，别告诉别人"),
+        ("密码是 correct-horse-1 。", "密码是 [redacted:password] 。"),
+        ('{"密钥": "9f86d081884c"}', '{"密钥": "[redacted:password]"}'),
+        ("口令=778899", "口令=[redacted:password]"),
+    ],
+)
+def test_chinese_words_for_passwords(text: str, clean: str) -> None:
+    assert redact_text(text) == clean
+    assert redact_text(clean) == clean
+    for ascii_only in (True, False):
+        assert suspicious(json.dumps({"text": text}, ensure_ascii=ascii_only).encode())
+        assert redact({"text": text}) == {"text": clean}
+
+
+def test_a_field_with_a_chinese_name() -> None:
+    assert redact({"登录密码": "hunter", "姓名": "hunter"}) == {"登录密码": "[redacted:field]", "姓名": "hunter"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "密码：见下文",
+        "密码是 password 参数",
+        "密钥：$SECRET",
+        "密码：os.environ['DB1']",
+        "密码：********",
+        "令牌：1024",
+        "忘记密码了 abc123",
+    ],
+)
+def test_chinese_words_without_a_secret(text: str) -> None:
+    assert redact_text(text) == text
