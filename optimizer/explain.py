@@ -1,37 +1,47 @@
 """Explains a value or a line of a compiled skill: value → patch → approval → trial → finding → run → events.
 
 `skill:policy.key` walks from the assignment that counts; `skill:12` from line 12 of the compiled SKILL.md. What comes
-from the base of the skill ends there: nobody had to approve it.
+from the base of the skill ends there: nobody had to approve it. `event:SESSION:LINE`, `run:ID`, `finding:ID`,
+`trial:ID` and `patch:ID` walk the other way (optimizer/explain_down.py).
 """
 
 from typing import Any
 
-from optimizer.approvals import describe
+from optimizer.explain_down import STARTS, explain_down
+from optimizer.explain_entries import (
+    ExplainError,
+    approval_entries,
+    event_entry,
+    events_of_run,
+    finding_entry,
+    patch_entry,
+    trial_entry,
+)
 from optimizer.home import Home
-from optimizer.ids import BadId
 from optimizer.patch_store import PatchRecord
 from optimizer.promote import version_label
 from optimizer.stage import built
 from optimizer.types import EventEvidence, Finding
 from skill_bank.policy import Assignment, CompiledPolicy
-from trainer.runs.errors import RunError
-from trainer.runs.registry import find_run
 
 BASE = "base"
 
 
-class ExplainError(ValueError):
-    """Nothing to explain there: says what may be asked."""
-
-
 def explain(home: Home, target: str, profile: str | None = None) -> dict[str, Any]:
-    """`{chain: [{kind, id, …}]}` for `skill:policy.key` or `skill:line`. Raises ExplainError, BankError.
+    """`{chain: [{kind, id, …}]}` for `skill:policy.key` or `skill:line`, or for `event:…` and the like, the other way.
+
+    Raises ExplainError, BankError, BadId.
 
     Without a profile, a patch's value is looked for in the live skill first and then under its profiles.
     """
     skill, sign, what = target.partition(":")
     if not sign or not what:
-        raise ExplainError(f"{target!r}: write skill:policy.key or skill:line, for instance rllm-config:learning_rate")
+        raise ExplainError(
+            f"{target!r}: write skill:policy.key or skill:line, for instance rllm-config:learning_rate, or, the other "
+            f"way, one of {', '.join(f'{kind}:…' for kind in STARTS)}"
+        )
+    if skill in STARTS:
+        return {"chain": explain_down(home, skill, what)}
     if what.isdigit():
         return {"chain": _explain_line(home, skill, int(what), profile)}
     found, under = _assignment(home, skill, what, profile)
@@ -107,80 +117,23 @@ def _origin(home: Home, skill: str, patch_id: str, file: str) -> list[dict[str, 
     if patch_id == BASE or not _has_record(home, patch_id):
         return [{"kind": "base" if patch_id == BASE else "shipped_patch", "id": patch_id, "skill": skill, "file": file}]
     record = home.patches.read(patch_id)
-    chain: list[dict[str, Any]] = [_patch_entry(record)]
-    approval = home.ledger.read(patch_id)
-    if approval is not None:
-        chain.append({"kind": "approval", "id": approval.approval_id, **describe(approval)})
-    for trial_id in record.trials:
-        chain.append(
-            {
-                "kind": "trial",
-                "id": trial_id,
-                "verdict": record.verdict,
-                "effect": record.effect,
-                "ci95": None if record.ci95 is None else list(record.ci95),
-                "pairs": record.pairs,
-                "path": str(home.trials / trial_id),
-            }
-        )
+    chain: list[dict[str, Any]] = [patch_entry(record)]
+    chain += approval_entries(home, patch_id)
+    chain += [trial_entry(home, record, trial_id) for trial_id in record.trials]
     if record.finding is not None:
         chain += _finding_chain(home, record)
     return chain
 
 
-def _patch_entry(record: PatchRecord) -> dict[str, Any]:
-    return {
-        "kind": "patch",
-        "id": record.patch_id,
-        "skill": record.skill,
-        "description": record.description,
-        "scope": record.scope,
-        "changes": [one.model_dump(mode="json") for one in record.changes],
-        "stage": str(record.stage),
-        "source": record.source,
-        "created_at": record.created_at,
-    }
-
-
 def _finding_chain(home: Home, record: PatchRecord) -> list[dict[str, Any]]:
     finding = Finding.model_validate(record.finding)
-    chain: list[dict[str, Any]] = [
-        {
-            "kind": "finding",
-            "id": finding.id,
-            "finding": finding.kind,
-            "what": finding.what,
-            "metrics": [one.model_dump(mode="json") for one in finding.metrics],
-            "report_id": record.report_id,
-        }
-    ]
+    chain: list[dict[str, Any]] = [finding_entry(finding, record.report_id)]
     for evidence in finding.evidence:
         if isinstance(evidence, EventEvidence):
-            chain.append(_event_entry(home, evidence.session, evidence.line))
+            chain.append(event_entry(home, evidence.session, evidence.line))
     runs = dict.fromkeys(one.run_id for one in finding.evidence if not isinstance(one, EventEvidence))
     for run_id in runs:
         steps = [one.step for one in finding.evidence if not isinstance(one, EventEvidence) and one.run_id == run_id]
         chain.append({"kind": "run", "id": run_id, "steps": [one for one in steps if one is not None]})
-        chain += _events_of_run(home, run_id)
+        chain += events_of_run(home, run_id)
     return chain
-
-
-def _events_of_run(home: Home, run_id: str) -> list[dict[str, Any]]:
-    """The events that launched and looked at a run, in the session that its document names."""
-    try:
-        session = find_run(home.workspace, run_id).document.session
-    except RunError:
-        return []
-    if session is None:
-        return []
-    found = [event for event in home.trajectories.read(session).events if event.run_id == run_id]
-    return [_event_entry(home, session, event.line) for event in found]
-
-
-def _event_entry(home: Home, session: str, line: int) -> dict[str, Any]:
-    entry: dict[str, Any] = {"kind": "event", "id": f"{session}:{line}", "session": session, "line": line}
-    try:
-        event = home.trajectories.event(session, line)
-    except BadId:
-        return {**entry, "missing": True}
-    return {**entry, "tool": event.tool, "outcome": str(event.outcome), "time": event.time, "run_id": event.run_id}

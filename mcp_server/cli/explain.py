@@ -1,4 +1,4 @@
-"""`mcp-evo explain`: from a compiled value or line back to what it rests on."""
+"""`mcp-evo explain`: from a compiled value or line back to what it rests on, and from there to the skills."""
 
 from typing import Annotated, Any
 
@@ -15,11 +15,17 @@ def register(app: typer.Typer) -> None:
 
 def explain(
     context: typer.Context,
-    target: Annotated[str, typer.Argument(help="skill:policy.key or skill:line, e.g. rllm-config:learning_rate.")],
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="skill:policy.key or skill:line, e.g. rllm-config:learning_rate; or event:SESSION:LINE, run:ID, "
+            "finding:ID, trial:ID, patch:ID for what rests on it."
+        ),
+    ],
     profile: Annotated[str | None, typer.Option(help="The profile to look under.")] = None,
     as_json: Annotated[bool, JsonOption] = False,
 ) -> None:
-    """Walk from a compiled value or line to patch, approval, trial, finding and events."""
+    """Walk from a compiled value or line to patch, approval, trial, finding and events, or the other way."""
     found = explain_target(home_of(context), target, profile)
     if as_json:
         print_json(found)
