@@ -118,8 +118,11 @@ def test_what_is_neither_run_nor_model_says_what_there_is(workspace: Workspace) 
 
 
 def test_a_run_without_a_model_cannot_be_evaluated(workspace: Workspace) -> None:
-    create_run(workspace, config_of(), run_id="run-b")
-    with pytest.raises(RunError, match="run-b is queued and has no trained model"):
+    directory = create_run(workspace, config_of(), run_id="run-b")
+    with pytest.raises(RunError, match=r"run-b is queued and has no trained model\. Wait for its end"):
+        plan_evaluation(workspace, "run-b", Wishes())
+    directory.finish(RunState.FAILED)
+    with pytest.raises(RunError, match=r"run-b is failed .* Go on with it \(mcp-evo runs resume"):
         plan_evaluation(workspace, "run-b", Wishes())
 
 

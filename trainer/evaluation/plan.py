@@ -16,6 +16,7 @@ from trainer.evaluation.types import EvaluationError, EvaluationPlan, SplitName,
 from trainer.models.catalog import ModelKind, resolve_model
 from trainer.runs.errors import RunError, WorkspaceError
 from trainer.runs.registry import LATEST, Run, find_run
+from trainer.runs.types import RunState
 from trainer.runs.workspace import ID_PATTERN, Workspace
 from trainer.settings import parse_override, resolve
 
@@ -161,8 +162,11 @@ def _by_beginning(workspace: Workspace, target: str) -> Run | None:
 def _of_run(run: Run, config: TrainingConfig) -> tuple[Subject, Subject]:
     document = run.document
     if not (run.directory.model_folder / "config.json").is_file():
+        after = "Go on with it (mcp-evo runs resume)" if document.state.is_final else "Wait for its end"
+        if document.state is RunState.FINISHED:
+            after = "Its weights were deleted: train it again"
         raise RunError(
-            f"run {document.run_id} is {document.state} and has no trained model. Wait for its end, or evaluate its "
+            f"run {document.run_id} is {document.state} and has no trained model. {after}, or evaluate its "
             f"base: {config.model}"
         )
     trained = Subject(name="trained", model=str(run.directory.model_folder.resolve()), run_id=document.run_id)
