@@ -203,6 +203,8 @@ def to_line(event: Event) -> bytes:
 def parse(line: bytes, number: int) -> Event:
     """The event of a raw line. Raises BadEvent."""
     try:
+        if not line.isascii():
+            line.decode("utf-8")  # a decoder that steps over a text does not look at its bytes
         found = _decode_line(line)
     except _REFUSED:
         line = _strict(line, number)
@@ -217,7 +219,7 @@ def glance(line: bytes, number: int) -> Event:
     """
     try:
         if not line.isascii():
-            line.decode("utf-8")  # a decoder that steps over a text does not look at its bytes
+            line.decode("utf-8")
         found = _decode_glance(line)
     except _REFUSED:
         line = _strict(line, number)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from corpus import CORPUS, MADE_UP, MISSING, files
 
-from optimizer.events import glance, parse
+from optimizer.events import BadEvent, glance, parse
 from optimizer.outcome import Evidence, Outcome, judge
 
 LABELS = CORPUS / "labels.json"
@@ -118,6 +118,16 @@ def test_outcomes_of_a_made_up_session_by_hand() -> None:
         )
         assert (event.outcome, event.evidence) == ("failed" if failed else "ok", expected), number
         assert glance(line, number).outcome == event.outcome
+
+
+def test_a_bad_byte_is_seen_wherever_it_stands() -> None:
+    """Also in a field that neither reading looks at: all readers agree which lines are bad."""
+    good = '{"type":"tool_call","session_id":"s","tool_name":"Read","tool_input":{"x":"é"},"files":["é"]}'.encode()
+    assert parse(good, 0).tool == glance(good, 0).tool == "Read"
+    for bad in (good[:-4] + b"\xc3" + good[-3:], good.replace("é".encode(), b"\xe9", 1)):
+        for read in (parse, glance):
+            with pytest.raises(BadEvent):
+                read(bad, 0)
 
 
 @pytest.mark.skipif(not LABELS.is_file(), reason=MISSING)
