@@ -126,7 +126,7 @@ def _check_resource(file: str, line: int, given: str, words: Words) -> Iterator[
 
 def _check_calls(file: str, number: int, line: str, words: Words) -> Iterator[Problem]:
     for match in _CALL.finditer(line):
-        text = _balanced(line, match.start(), match.end())
+        text = balanced_call(line, match.start(), match.end())
         if match[1] not in words.tools:
             yield _unknown(file, number, "tool", match[1], words.tools)
             continue
@@ -143,7 +143,7 @@ def _check_calls(file: str, number: int, line: str, words: Words) -> Iterator[Pr
         yield from _check_call(file, number, call, words)
 
 
-def _balanced(line: str, start: int, opened: int) -> str | None:
+def balanced_call(line: str, start: int, opened: int) -> str | None:
     """The call from its name to the bracket that closes it; None where none does."""
     depth, quote = 1, ""
     for position in range(opened, len(line)):

@@ -151,6 +151,14 @@ def test_every_example_of_the_shipped_skills_works_with_real_training(monkeypatc
     assert [f"{one.file}:{one.line}: {one.problem}" for one in outcomes if not one.passed] == []
 
 
+def test_the_example_of_the_documentation_works() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "skills.md").read_text(encoding="utf-8")
+    inner = text.split("````markdown\n", 1)[1].split("\n````", 1)[0]
+    [shown], wrong = examples_of("docs", SourceFile("docs/skills.md", inner))
+    assert wrong == []
+    assert [one.problem for one in run_examples(SkillBank.shipped(), [shown])] == [None]
+
+
 def planted(root: Path, code: str) -> SkillBank:
     """A bank whose traj-status has one more example."""
     bank = SkillBank.seed(root)
