@@ -82,11 +82,15 @@ def test_a_hub_model_without_a_network_is_one_clear_message(real_cli: Any) -> No
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_the_first_request_of_the_readme_learns(real_cli: Any, seed: int) -> None:
     request = f"train the tiny calculator agent on 64 mixed problems, reward >= 0.9, seed {seed}"
+    busy = os.getloadavg()[0] > 2.5  # the seed before leaves about two
     done = real_cli.run("train", request, "--json", timeout=800)
     document = json.loads(done.stdout)
     before, after = document["eval"]["before"], document["eval"]["after"]
     assert before["n"] >= 128
     assert after["ci95"][0] > before["ci95"][1]
+    assert (document["verdict"], after["mean"] >= 0.9) == ("goal_reached", True), after
+    if not busy:  # other work on the cores says nothing about ours
+        assert document["seconds"] <= 90
     assert "It learned" in done.stderr
 
 
