@@ -16,7 +16,7 @@ from skill_bank.patchfile import parse_patch
 from skill_bank.reading import ReadableBank
 from skill_bank.seeding import SHIPPED, copy_shipped
 from skill_bank.squash import Folding
-from skill_bank.swap import remove_abandoned, replace_folders
+from skill_bank.swap import remove_abandoned, replace_folders, same_files
 from skill_bank.types import (
     BankError,
     BuiltSkill,
@@ -45,6 +45,8 @@ class CompileReport:
     """Where the folders are; None: nothing was written."""
     pinned: dict[str, int] = field(default_factory=dict)
     """Skills that were left as they are, and the version that each is pinned to."""
+    would_write: tuple[str, ...] = ()
+    """Dry run: skills whose folder would change; `unchanged` are the others."""
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
@@ -117,13 +119,19 @@ class SkillBank(ReadableBank):
         skills = compile_skills(
             bank, targets_of(bank, target), profile=profile, candidates=candidates, cache=self._live.built
         )
-        if out is None or dry_run:
+        if dry_run:
+            return self._would(skills, self.root / "compiled" if out is None else Path(out))
+        if out is None:
             return CompileReport(skills, (), tuple(skills))
         folder = Path(out)
         remove_abandoned(folder)
         replaced = replace_folders({folder / name: one.files for name, one in skills.items()})
         changed = tuple(name for name in skills if folder / name in replaced)
         return CompileReport(skills, changed, tuple(name for name in skills if name not in changed), {}, folder)
+
+    def _would(self, skills: dict[str, BuiltSkill], folder: Path) -> CompileReport:
+        differ = tuple(name for name, one in skills.items() if not same_files(folder / name, one.files))
+        return CompileReport(skills, (), tuple(name for name in skills if name not in differ), would_write=differ)
 
     def check(self, target: str = "all") -> tuple[Problem, ...]:
         """Every problem of a skill, a group or all, under the manifest and under each profile; writes nothing."""
@@ -281,17 +289,29 @@ class SkillBank(ReadableBank):
         """
         with self._live.lock:
             self._live.recover()
-            self._live.pins.check([skill])
-            record = self.version(skill)
-            if record is None:
-                never = Problem(
-                    f"compiled/{skill}", 0, f"{skill} was never compiled", f"mcp-evo skills compile {skill}"
-                )
-                raise BankError([never])
+            record = self._pinnable(skill)
             if number is not None and number != record.number:
                 record = self._live.rollback(skill, number, f"pin {number}")
             self._live.pins.set(skill, record.number)
             return record.number
+
+    def check_pin(self, skill: str, number: int | None = None) -> int:
+        """The version whose content `pin` would hold; writes nothing. Raises BankError where `pin` would."""
+        with self._live.lock:
+            self._live.recover()
+            record = self._pinnable(skill)
+            if number is not None and number != record.number:
+                record = self._live.rollback(skill, number, f"pin {number}", dry_run=True)
+            return record.number
+
+    def _pinnable(self, skill: str) -> VersionRecord:
+        """The newest version of a skill that is not pinned. Raises BankError."""
+        self._live.pins.check([skill])
+        record = self.version(skill)
+        if record is None:
+            never = Problem(f"compiled/{skill}", 0, f"{skill} was never compiled", f"mcp-evo skills compile {skill}")
+            raise BankError([never])
+        return record
 
     def unpin(self, skill: str) -> bool:
         """Lets a skill go; False where it was not pinned."""

@@ -33,6 +33,8 @@ from skill_bank.prose import check_numbers
 from skill_bank.schema import check_policy
 from skill_bank.types import BankError, Base, BuiltSkill, Patch, Problem, Section, SkillSource
 
+NO_BANK = Problem("bank.yaml", 0, "there is no bank here", "Name a folder that holds bank.yaml")
+
 
 @dataclass(frozen=True)
 class LoadedBank:
@@ -66,7 +68,7 @@ def load_bank(
     text = reader.text("bank.yaml", problems)
     if text is None:
         if not problems:
-            problems.append(Problem("bank.yaml", 0, "there is no bank here", "Name a folder that holds bank.yaml"))
+            problems.append(NO_BANK)
         return LoadedBank(BankIndex("", {}, {}), tuple(problems), {}, {})
     index, found = _parsed_index(text)
     sources: dict[str, SkillSource] = {}

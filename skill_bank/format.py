@@ -14,7 +14,7 @@ from skill_bank.index import SkillEntry, parse_manifest
 from skill_bank.markdown import parse_base
 from skill_bank.patchfile import parse_patch
 from skill_bank.schema import Schema, SchemaProblem, parse_schema
-from skill_bank.types import Base, Manifest, Patch, PatchStatus, Problem, SkillSource
+from skill_bank.types import Base, Manifest, Patch, PatchStatus, Problem, Profile, SkillSource
 
 SCHEMA_FILE = "policy_schema.yaml"
 _BLOCK = 1 << 16
@@ -145,7 +145,7 @@ def read_skill(reader: Reader, entry: SkillEntry, problems: list[Problem]) -> Sk
 
 def _unlisted(manifest: Manifest, patches: Mapping[str, Patch]) -> list[Problem]:
     """Patches that say they are active and that nothing lists: they would be lost without a word."""
-    lists = (manifest, *manifest.profiles.values())
+    lists: tuple[Manifest | Profile, ...] = (manifest, *manifest.profiles.values())
     named = {one for each in lists for one in (*each.active, *each.disabled, *each.folded)}
     return [
         Problem(

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from skill_bank.cache import SETTLED_NS, Mark, SourceCache, marks_of
-from skill_bank.compile import BuildCache, LoadedBank, closure, compile_skills
+from skill_bank.compile import NO_BANK, BuildCache, LoadedBank, closure, compile_skills
 from skill_bank.files import lock_of, read_json, write_bytes_atomic, write_json_atomic
 from skill_bank.manifest import edit_status, render_manifest
 from skill_bank.packages.journal import finish_install
@@ -103,12 +105,19 @@ class LiveBank:
         self.root = root
         self.versions = VersionStore(root / "versions")
         self.pins = Pins(root / "versions")
-        self.lock = lock_of(root / ".bank")
+        self._lock = lock_of(root / ".bank")
         self.built = BuildCache()
         self._journal = root / "rollback.json"
         self._sources = SourceCache(root)
         self._compiled = str(root / COMPILED)
         self._settled: dict[str, _Settled] = {}
+
+    @property
+    def lock(self) -> FileLock:
+        """The lock of everything that writes. Raises BankError where there is no bank: a lock would make a folder."""
+        if not (self.root / "bank.yaml").exists():
+            raise BankError([NO_BANK])
+        return self._lock
 
     def load(self, overlay: Mapping[str, bytes | None] | None = None) -> LoadedBank:
         """The sources as they are on disk, with `overlay` laid over them.

@@ -8,7 +8,8 @@ import typer
 from rich.console import Console
 
 from mcp_server.cli.context import CliState, CommandError, to_stderr
-from mcp_server.cli.optimizing import JsonOption, console_for, print_json, refuses_clearly
+from mcp_server.cli.optimizing import JsonOption, console_for, print_json
+from mcp_server.cli.skills_common import clearly
 from skill_bank.bank import SkillBank
 from skill_bank.edits import Edited, patches_of_edit
 from skill_bank.install import InstallError, Objection, Plan, install, plan_install, plan_uninstall, uninstall
@@ -25,8 +26,8 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would happen;
 
 def register(group: typer.Typer) -> None:
     """Adds the commands to the group `skills`."""
-    group.command("install")(refuses_clearly(install_command))
-    group.command("uninstall")(refuses_clearly(uninstall_command))
+    group.command("install")(clearly(install_command))
+    group.command("uninstall")(clearly(uninstall_command))
 
 
 def _target(to: Path | None, user: bool) -> Path:

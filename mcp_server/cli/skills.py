@@ -8,8 +8,17 @@ import typer
 
 from mcp_server.cli import skill_install, skills_import, skills_package
 from mcp_server.cli.context import CommandError
-from mcp_server.cli.optimizing import JsonOption, console_for, plain_table, print_json, print_table, refuses_clearly
-from mcp_server.cli.skills_common import Bank, DryRun, Skill, Target, bank_of, print_problems, problem_rows
+from mcp_server.cli.optimizing import JsonOption, console_for, plain_table, print_json, print_table
+from mcp_server.cli.skills_common import (
+    Bank,
+    DryRun,
+    Skill,
+    Target,
+    bank_of,
+    clearly,
+    print_problems,
+    problem_rows,
+)
 from mcp_server.cli.skills_policy import policy_command
 from mcp_server.cli.skills_test import run_command
 from mcp_server.cli.skills_versions import (
@@ -31,18 +40,18 @@ Profile = Annotated[str | None, typer.Option(help="Under this profile.")]
 def register(app: typer.Typer) -> None:
     """Adds the group."""
     group = typer.Typer(help="The skills that agents work by, and their policy.", no_args_is_help=True)
-    group.command("compile")(refuses_clearly(compile_command))
-    group.command("status")(refuses_clearly(status_command))
-    group.command("preview")(refuses_clearly(preview_command))
-    group.command("validate")(refuses_clearly(validate_command))
-    group.command("test")(refuses_clearly(run_command))
-    group.command("policy")(refuses_clearly(policy_command))
-    group.command("history")(refuses_clearly(history_command))
-    group.command("show")(refuses_clearly(show_command))
-    group.command("diff")(refuses_clearly(diff_command))
-    group.command("rollback")(refuses_clearly(rollback_command))
-    group.command("squash")(refuses_clearly(squash_command))
-    group.command("pin")(refuses_clearly(pin_command))
+    group.command("compile")(clearly(compile_command))
+    group.command("status")(clearly(status_command))
+    group.command("preview")(clearly(preview_command))
+    group.command("validate")(clearly(validate_command))
+    group.command("test")(clearly(run_command))
+    group.command("policy")(clearly(policy_command))
+    group.command("history")(clearly(history_command))
+    group.command("show")(clearly(show_command))
+    group.command("diff")(clearly(diff_command))
+    group.command("rollback")(clearly(rollback_command))
+    group.command("squash")(clearly(squash_command))
+    group.command("pin")(clearly(pin_command))
     skill_install.register(group)
     skills_import.register(group)
     skills_package.register(group)
@@ -87,6 +96,8 @@ def compile_command(
     console = console_for(False)
     print_problems(console, report.warnings, "yellow")
     if dry_run:
+        for name in report.would_write:
+            console.print(f"would write {name}", markup=False)
         console.print(f"{len(report.skills)} skills compile; nothing was written", markup=False)
         return
     for name in report.written:
@@ -109,6 +120,7 @@ def _document(report: CompileReport | None) -> dict[str, Any]:
         return {
             "written": [],
             "unchanged": [],
+            "would_write": [],
             "versions": {},
             "digests": {},
             "out": None,
@@ -118,6 +130,7 @@ def _document(report: CompileReport | None) -> dict[str, Any]:
     return {
         "written": list(report.written),
         "unchanged": list(report.unchanged),
+        "would_write": list(report.would_write),
         "versions": {name: one.label for name, one in report.versions.items()},
         "digests": {name: one.digest for name, one in report.skills.items()},
         "out": None if report.out is None else str(report.out),

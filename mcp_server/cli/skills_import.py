@@ -7,7 +7,8 @@ import typer
 from rich.console import Console
 
 from mcp_server.cli.context import CliState, CommandError, to_stderr
-from mcp_server.cli.optimizing import JsonOption, console_for, print_json, refuses_clearly
+from mcp_server.cli.optimizing import JsonOption, console_for, print_json
+from mcp_server.cli.skills_common import clearly
 from skill_bank.importing.as_is import AsIsReport, compile_bank, write_texts
 from skill_bank.importing.migrate import Migration, migrate_bank, write_migration
 from skill_bank.importing.single import import_single
@@ -18,7 +19,7 @@ _STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "di
 
 def register(group: typer.Typer) -> None:
     """Adds the command to the group `skills`."""
-    group.command("import")(refuses_clearly(import_command))
+    group.command("import")(clearly(import_command))
 
 
 def compile_as_is(bank: Path, target: str, profile: str | None, out: Path | None, dry_run: bool, as_json: bool) -> None:

@@ -8,7 +8,8 @@ from typing import Annotated, Any, ParamSpec
 import typer
 
 from mcp_server.cli.context import CliState, CommandError
-from mcp_server.cli.optimizing import JsonOption, console_for, plain_table, print_json, print_table, refuses_clearly
+from mcp_server.cli.optimizing import JsonOption, console_for, plain_table, print_json, print_table
+from mcp_server.cli.skills_common import clearly
 from optimizer.home import Home
 from optimizer.packaging import lineage_draft, redactor_of, task_draft, trial_evidence
 from skill_bank.bank import SkillBank
@@ -30,7 +31,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would happen;
 
 
 def _packages(command: Callable[P, None]) -> Callable[P, None]:
-    """A command whose refusals, of packages and of the disk, are one clear line."""
+    """`clearly`, for what packages refuse, too."""
 
     @wraps(command)
     def wrapped(*arguments: P.args, **options: P.kwargs) -> None:
@@ -38,11 +39,8 @@ def _packages(command: Callable[P, None]) -> Callable[P, None]:
             command(*arguments, **options)
         except PackageError as error:
             raise CommandError(str(error)) from error
-        except OSError as error:
-            where = f"{error.filename}: " if error.filename else ""
-            raise CommandError(f"{where}{error.strerror or error}; nothing half written counts.") from error
 
-    return refuses_clearly(wrapped)
+    return clearly(wrapped)
 
 
 def register(group: typer.Typer) -> None:

@@ -201,8 +201,7 @@ def pin_command(
         raise CommandError("--off lets a skill go, whatever its version: name no version with it.")
     held = source.pins().get(skill)
     if dry_run:
-        wanted = None if off else source.version_record(skill, version or _newest(source, skill)).number
-        now = wanted
+        now = None if off else source.check_pin(skill, version)
     elif off:
         source.unpin(skill)
         now = None
@@ -212,6 +211,10 @@ def pin_command(
         home_of(context).audit.append("unpinned" if off else "pinned", channel=_channel(), skill=skill, version=now)
     if as_json:
         print_json({"skill": skill, "pinned": now, "before": held, "dry_run": dry_run})
+    elif dry_run:
+        free = f"{skill} would be free" if held is not None else f"{skill} is not pinned"
+        told = free if now is None else f"{skill} would be as in version {now} and pinned"
+        console_for(False).print(f"{told}; nothing was written", markup=False)
     elif now is None:
         console_for(False).print(f"{skill} is free" if held is not None else f"{skill} was not pinned", markup=False)
     else:

@@ -12,7 +12,8 @@ from mcp_server.tooling import ToolSpec
 from mcp_server.tools.training import EvoContext, state_of
 
 if TYPE_CHECKING:
-    from skill_bank.bank import CompileReport, SkillInfo
+    from skill_bank.bank import CompileReport
+    from skill_bank.types import SkillInfo
 
 MAX_PROBLEMS = 10
 

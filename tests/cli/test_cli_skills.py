@@ -188,3 +188,32 @@ def test_install_adopt_and_uninstall(skills: Any, tmp_path: Path) -> None:
     code, _, err = skills("uninstall", *to)
     assert code == 1
     assert "installed nothing" in err
+
+
+def test_a_dry_run_says_what_would_be_and_a_disk_that_refuses_is_one_line(skills: Any, tmp_path: Path) -> None:
+    bank = tmp_path / "home" / "skills"
+    assert skills("compile", "--all")[0] == 0
+    base = bank / "rllm/rllm-run/base.md"
+    base.write_text(base.read_text(encoding="utf-8") + "\nOne more line.\n", encoding="utf-8")
+    would = json.loads(skills("compile", "--all", "--dry-run", "--json")[1])
+    assert (would["written"], would["would_write"]) == ([], ["rllm-run"])
+    assert "rllm-run" not in would["unchanged"]
+    assert len(would["unchanged"]) > 10
+    would = json.loads(skills("compile", "rllm-run", "--out", str(tmp_path / "out"), "--dry-run", "--json")[1])
+    assert would["would_write"] == ["rllm-run"]
+    assert not (tmp_path / "out").exists()
+    # pinning: refused where the real one would be, and nothing of it sounds done
+    assert skills("pin", "rllm-run", "0", "--dry-run")[0] == 1
+    assert "would be" in skills("pin", "rllm-run", "--dry-run")[1]
+    assert skills("pin", "rllm-run")[0] == 0
+    assert skills("pin", "rllm-run", "--dry-run")[0] == 1
+    assert "would be free" in skills("pin", "rllm-run", "--off", "--dry-run")[1]
+    assert skills("pin", "rllm-run", "--off")[0] == 0
+    # the disk
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+    code, out, err = skills("compile", "rllm-run", "--out", str(tmp_path / "file" / "x"), "--json")
+    assert code == 1
+    assert json.loads(out)["kind"] == "CommandError"
+    assert "Not a directory" in err
+    assert skills("compile", "--bank", str(tmp_path / "none"), "--json")[0] == 1
+    assert not (tmp_path / "none").exists()
