@@ -1,8 +1,9 @@
 """Numbers in prose: what a text recommends for a parameter, where it repeats the policy, where it contradicts itself.
 
 A *statement* is a parameter's name (`learning_rate`, "learning rate", lr) with a number behind it, joined by `=`, `:`,
-a word like "to" or "of", or the bar of a table row that holds no other number. A range ("1e-6 to 1e-5") and a
-comparison ("above 0.3") recommend nothing. Statements with different conditions (a model size, a clause with for, when,
+words like "to", "of" or "should be", or the bar of a table row that holds no other number; or a number before it ("1e-5
+as the learning rate"). A word that the policy does not hold is a name in backticks or before `=` only. A range ("1e-6
+to 1e-5") and a comparison ("above 0.3") recommend nothing. Statements with different conditions (a model size, a clause with for, when,
 if …, a heading with one) do not contradict each other. Code blocks are examples and are left out. Two checks, each
 `error`, `warn` or `off` by `settings.checks` of the bank:
 
@@ -18,13 +19,19 @@ from typing import Any
 from skill_bank.policy import CompiledPolicy
 from skill_bank.types import Problem, Text
 
-_NUMBER = r"[-+]?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?"
+_NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?"
+_VERBS = r"(?:\b(?:is|are|should|must|be|set|kept|stays?|defaults?)\s+)*\b(?:is|be|of|to|at|use|as|around|about)\b"
 _JOIN = (
-    r"[`*\"']*\s*(?:=|:|：|→|->|\||\bis\b|\bof\b|\bto\b|\bat\b|\buse\b|为|是|到|设为|设置为|改为|调到|降到|提高到|)"
+    rf"[`*\"']*\s*(?:=|:|：|→|->|\||{_VERBS}|\bdefault\b|为|是|到|设为|设置为|改为|调到|降到|提高到|)"
     r"\s*[`*\"']*\s*"
 )
-_NAME = r"(?<![\w.{/-])(?P<name>[A-Za-z][a-z]*(?:_[a-z0-9]+)+|learning rate|lr|%s)(?![\w-])"
-_BEHIND = r"(?![\w%×]|\.\d|\s*(?:%|x\b|×|-\s*\d|–|~|\.\.|to\s+\d|至|到))"
+_ONE_WORD = r"(?<=`)[a-z]{2,}(?=`\s*(?:=|:|to\b|of\b|at\b))|[a-z]{3,}(?=\s*=\s*[-+.\d])"
+"""A word that the policy does not know is a parameter only where it is written as one."""
+_NAME = (
+    rf"(?<![A-Za-z0-9_.{{/-])(?P<name>[A-Za-z][a-z]*(?:_[a-z0-9]+)+|learning rate|学习率|lr|{_ONE_WORD}|%s)"
+    r"(?![A-Za-z0-9_-])"
+)
+_BEHIND = r"(?![\w%×]|[.,]\d|\s*(?:%|x\b|×|-\s*\d|–|~|\.\.|to\s+\d|至|到))"
 _SIZE = re.compile(r"[<>≤≥]?=?\s*\d+(?:\.\d+)?\s*[BbMm]\b|[大中小]模型|\b(?:small|large|tiny|big)\b", re.IGNORECASE)
 _CLAUSE = re.compile(
     r"\b(?:for|when|if|where|unless|under|during|without|with|on|until|after|before|in)\b[^,.;:()|]*"
@@ -34,7 +41,7 @@ _CLAUSE = re.compile(
 _SENTENCE = re.compile(r"(?<=[.;!?])\s+|[。；！？]")
 _DIGIT = re.compile(r"[0-9]")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
-_ALIASES = {"lr": "learning_rate"}
+_ALIASES = {"lr": "learning_rate", "学习率": "learning_rate"}
 _LEAVES = ("default", "min", "max", "value")
 """Last words of policy keys that name no parameter of their own."""
 
@@ -52,15 +59,23 @@ class Statement:
 
 
 def statements(texts: Iterable[tuple[str, Text]], words: Iterable[str] = ()) -> Iterator[Statement]:
-    """What the texts ((file, text)) recommend, in reading order. `words`: names of parameters of one word, which count
-    only in backticks or before `=` and `:`."""
-    single = "|".join(rf"(?:(?<=`){re.escape(one)}(?=`)|{re.escape(one)}(?=\s*[=:]))" for one in sorted(set(words)))
-    pattern = re.compile(_NAME % (single or "(?!)") + _JOIN + rf"(?P<number>{_NUMBER})" + _BEHIND)
+    """What the texts ((file, text)) recommend, in reading order. `words`: names of parameters that are known, of one
+    word, which count only in backticks or before `=` and `:`, or of several, which may be written with spaces."""
+    known = [
+        rf"(?:(?<=`){re.escape(one)}(?=`)|{re.escape(one)}(?=\s*[=:]))" if "_" not in one else one.replace("_", "[ _-]")
+        for one in sorted(set(words))
+        if "." not in one
+    ]
+    name = _NAME % ("|".join(known) or "(?!)")
+    patterns = (
+        re.compile(name + _JOIN + rf"(?P<number>{_NUMBER})" + _BEHIND),
+        re.compile(rf"(?<![\w.,-])(?P<number>{_NUMBER})[`*]*\s+(?:as|for)\s+(?:the\s+|an?\s+)?[`*]*{name}"),
+    )
     for file, text in texts:
-        yield from _statements(file, text, pattern)
+        yield from _statements(file, text, patterns)
 
 
-def _statements(file: str, text: Text, pattern: re.Pattern[str]) -> Iterator[Statement]:
+def _statements(file: str, text: Text, patterns: Iterable[re.Pattern[str]]) -> Iterator[Statement]:
     if _DIGIT.search(text.prose) is None:
         return
     fence: str | None = None
@@ -79,12 +94,12 @@ def _statements(file: str, text: Text, pattern: re.Pattern[str]) -> Iterator[Sta
         if line.startswith("|") and len(re.findall(_NUMBER, line)) != 1:
             continue
         for sentence in _SENTENCE.split(line):
-            for match in pattern.finditer(sentence):
+            for match in (one for pattern in patterns for one in pattern.finditer(sentence)):
                 rest = sentence[: match.start()] + "," + sentence[match.end() :]
                 name = re.sub(r"[ -]", "_", match["name"].lower())
                 yield Statement(
                     _ALIASES.get(name, name),
-                    float(match["number"]),
+                    float(match["number"].replace(",", "")),
                     match["number"],
                     heading | _condition(rest),
                     file,
@@ -111,7 +126,7 @@ def check_numbers(
     if repeated == contradictory == "off":
         return
     held = _held(policy)
-    said = list(statements(texts, (name for name in held if "_" not in name)))
+    said = list(statements(texts, held))
     free: dict[tuple[str, frozenset[str]], list[Statement]] = {}
     for one in said:
         values = held.get(one.parameter)

@@ -7,7 +7,9 @@ from skill_bank_builder import SkillFiles, patch_text, tree, write_bank
 
 from skill_bank.bank import SkillBank
 from skill_bank.executable import commands_of, holds_command
+from skill_bank.markdown import read_text
 from skill_bank.measure import Change, estimate_tokens
+from skill_bank.prose import statements
 from skill_bank.types import BankError, Problem
 
 
@@ -349,3 +351,31 @@ def test_a_file_that_the_format_does_not_know_is_told(tmp_path: Path) -> None:
         (folder / name).write_text("x")
     said = [str(one) for one in warnings_of(root)]
     assert [one.split(":")[0] for one in said] == ["rllm/s/notes.txt", "rllm/s/patches/b.markdown", "rllm/s/scripts"]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("The learning rate should be 1e-5.", [("learning_rate", 1e-5)]),
+        ("Use 3e-4 as the learning rate, 2 for `num_epochs`.", [("learning_rate", 3e-4), ("num_epochs", 2)]),
+        ("`beta` = 0.04 and gamma=0.5, but step 4 and `python` 3.", [("beta", 0.04), ("gamma", 0.5)]),
+        ("Set max_tokens to 1,024.", [("max_tokens", 1024)]),
+        ("Set sizes_used to 1,2.", []),
+        ("学习率设为 1e-5。将学习率改为 3e-4。", [("learning_rate", 1e-5), ("learning_rate", 3e-4)]),
+        ("The batch size is 8.", [("batch_size", 8)]),
+        ("A stack size of 8.", []),
+    ],
+)
+def test_forms_of_a_recommendation(text: str, found: list[tuple[str, float]]) -> None:
+    piece = read_text([text], 1, [], skill="s", section="x", patch="base", file="f.md")
+    said = statements([("f.md", piece)], ["batch_size", "a.size"])
+    assert sorted((one.parameter, one.value) for one in said) == sorted(found)
+
+
+def test_contradictions_in_other_words_are_listed_with_their_places(tmp_path: Path) -> None:
+    body = "The learning rate should be 1e-5.\n\nUse 3e-4 as the learning rate."
+    (one,) = SkillBank(write_bank(tmp_path, {"s": skill(body)})).compile("s", dry_run=True).warnings
+    assert one.line == 9
+    assert "different numbers for learning_rate under the same condition: 1e-5 (base.md:7), 3e-4 (base.md:9)" in str(
+        one
+    )
