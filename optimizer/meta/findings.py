@@ -158,9 +158,7 @@ def early_stopping_errors(records: Records) -> Finding | None:
 def late_looks(records: Records) -> Finding | None:
     """Looks behind the quick plan's last one that decided nothing."""
     late = [one for one in records.trials if len(one.pairs) > QUICK.max_pairs]
-    undecided = [
-        one for one in late if one.decision.verdict is TrialVerdict.INCONCLUSIVE and one.decision.reason is not None
-    ]
+    undecided = [one for one in late if one.decision.reason in (Reason.PROMISING, Reason.TOO_NOISY)]
     if len(undecided) < FEWEST or 2 * len(undecided) < len(late):
         return None
     spare = sum(2 * one.arm_episodes * (len(one.pairs) - QUICK.max_pairs) for one in undecided)
