@@ -3,9 +3,9 @@
 A *statement* is a parameter's name (`learning_rate`, "learning rate", lr) with a number behind it, joined by `=`, `:`,
 words like "to", "of" or "should be", or the bar of a table row that holds no other number; or a number before it ("1e-5
 as the learning rate"). A word that the policy does not hold is a name in backticks or before `=` only. A range ("1e-6
-to 1e-5") and a comparison ("above 0.3") recommend nothing. Statements with different conditions (a model size, a clause with for, when,
-if …, a heading with one) do not contradict each other. Code blocks are examples and are left out. Two checks, each
-`error`, `warn` or `off` by `settings.checks` of the bank:
+to 1e-5") and a comparison ("above 0.3") recommend nothing. Statements with different conditions (a model size, a clause
+with for, when, if …, a heading with one) do not contradict each other. Code blocks are examples and are left out. Two
+checks, each `error`, `warn` or `off` by `settings.checks` of the bank:
 
 - `policy_numbers`: a number that the policy of the skill holds for that parameter is written out, not `{{policy.key}}`.
 - `contradictions`: two numbers for one parameter under the same condition, in prose or between prose and policy.

@@ -376,6 +376,4 @@ def test_contradictions_in_other_words_are_listed_with_their_places(tmp_path: Pa
     body = "The learning rate should be 1e-5.\n\nUse 3e-4 as the learning rate."
     (one,) = SkillBank(write_bank(tmp_path, {"s": skill(body)})).compile("s", dry_run=True).warnings
     assert one.line == 9
-    assert "different numbers for learning_rate under the same condition: 1e-5 (base.md:7), 3e-4 (base.md:9)" in str(
-        one
-    )
+    assert "numbers for learning_rate under the same condition: 1e-5 (base.md:7), 3e-4 (base.md:9)" in str(one)
