@@ -166,7 +166,7 @@ def _check_call(file: str, line: int, call: ast.Call, words: Words) -> Iterator[
     name = call.func.id
     if name in HELPERS:
         if name == "mcp_evo" and call.args and isinstance(call.args[0], ast.Constant):
-            yield from _check_command(file, line, f"mcp-evo {call.args[0].value}", words.command)
+            yield from _check_command(file, line, f"mcp-evo {call.args[0].value!s}", words.command)
         return
     yield from _check_tool(file, line, call, words)
     tool = words.tools.get(name)
