@@ -55,7 +55,8 @@ P = ParamSpec("P")
 
 
 def refuses_clearly(command: Callable[P, None]) -> Callable[P, None]:
-    """A command whose optimiser errors become one clear line and exit code 1; a cancelled trial ends as interrupted."""
+    """A command whose optimiser errors, and refusals of the system, become one clear line and exit code 1; a cancelled
+    trial ends as interrupted."""
 
     @wraps(command)
     def wrapped(*arguments: P.args, **options: P.kwargs) -> None:
@@ -65,6 +66,13 @@ def refuses_clearly(command: Callable[P, None]) -> Callable[P, None]:
             raise CommandError(str(error)) from error
         except TrialCancelled as error:
             raise KeyboardInterrupt from error
+        except BrokenPipeError:
+            raise  # whoever read the output is gone: nobody is left to tell
+        except OSError as error:  # a full disk, no permission: nothing is half written, so trying again is right
+            raise CommandError(
+                f"the system refused: {error}. Nothing is half written: make room or mend permissions, and give the "
+                "same command again"
+            ) from error
 
     return wrapped
 

@@ -15,7 +15,7 @@ class FreeTurn(msgspec.Struct):
 
     groups: list[Segment] = msgspec.field(default_factory=list)
     keys: dict[str, int] = msgspec.field(default_factory=dict)
-    """Key → index of its group."""
+    """Key → index of its group, the one that was named last at the end."""
     last: int = -1
     """Group of the last call; -1: there was none."""
 
@@ -26,12 +26,13 @@ class FreeTurn(msgspec.Struct):
             target = known[0]
             for other in reversed(known[1:]):
                 self._join(target, other)
-        elif not keys or (self.last >= 0 and self.last not in self.keys.values()):
+        elif not keys or (self.last >= 0 and self.last not in reversed(self.keys.values())):
             target = self.last
         else:
             target = -1
         index = target if target >= 0 else len(self.groups)
         for key in keys:
+            self.keys.pop(key, None)  # to the end: so the look for the last group above ends where it begins
             self.keys[key] = index
         return target
 

@@ -94,7 +94,8 @@ class Segment(msgspec.Struct, kw_only=True):
     span_tool_calls: int = 0
     """Calls up to the first turn end, next skill call or the end: what a count without continuation gives."""
     tree_tool_calls: int = 0
-    """Calls of the segment and of all segments below it in the tree."""
+    """Calls of the segment and of all segments below it in the tree, made while this one was open: a sub-agent may go
+    on with a child after its orchestrator ended."""
     parent: str | None = None
     """Segment of the orchestrator that declares this skill and was open when it was called."""
     children: list[str] = msgspec.field(default_factory=list)

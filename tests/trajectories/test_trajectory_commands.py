@@ -184,3 +184,28 @@ def test_two_imports_at_once_add_each_event_once(tmp_path: Path, format: str) ->
                 second.append_raw("twice", line)
         assert waiting.result(timeout=60) == 0
     assert second.file("twice").read_bytes() == first.file("twice").read_bytes()
+
+
+@pytest.mark.parametrize("write", [1, 2, 9])
+def test_a_full_disk_is_one_clear_line_and_the_next_import_adds_the_rest(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: int
+) -> None:
+    ask("import", MADE_UP / "hooks.jsonl")  # makes the workspace
+    source = MADE_UP / "outcomes.jsonl"
+    stored = tmp_path / "home" / "trajectories" / "raw" / "made-up-3" / "events.jsonl"
+    real, count = os.write, 0
+
+    def fill(descriptor: int, data: bytes) -> int:
+        nonlocal count
+        count += len(data) > 60  # a line; nothing else that is written here is as long
+        return real(descriptor, data if count < write else data[: len(data) // 2])
+
+    with monkeypatch.context() as full:
+        full.setattr("os.write", fill)
+        told = ask("import", source, "--format", "normalised", code=1)["error"]
+    assert "the system refused" in told
+    assert "were written" in told
+    lines = source.read_bytes().splitlines(keepends=True)
+    assert stored.read_bytes() == b"".join(lines[: write - 1])
+    assert ask("import", source, "--format", "normalised")["known"] == write - 1
+    assert stored.read_bytes() == source.read_bytes()
