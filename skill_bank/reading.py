@@ -64,8 +64,10 @@ class ReadableBank:
         return dict(self.source(skill).patches)
 
     def status(self) -> list[SkillInfo]:
-        """Every skill at a glance, with what is wrong with its files."""
+        """Every skill at a glance, with what is wrong with its files. Raises BankError where there is no bank."""
         bank = self._live.load()
+        if bank.index_problems and not bank.index.skills:
+            raise BankError(bank.index_problems)
         pins = self.pins()
         found: list[SkillInfo] = []
         for name, entry in bank.index.skills.items():
@@ -89,6 +91,21 @@ class ReadableBank:
                 )
             )
         return found
+
+    def undeclared(self) -> tuple[Problem, ...]:
+        """Folders that hold a skill and that `bank.yaml` does not name: nothing of them compiles."""
+        index = self.index()
+        return tuple(
+            Problem(
+                f"{group}/{base.parent.name}",
+                0,
+                f"bank.yaml does not declare '{base.parent.name}', so it is not compiled",
+                f"Declare it under groups.{group}.skills, or move it away",
+            )
+            for group in sorted(index.groups)
+            for base in sorted((self.root / group).glob("*/base.md"))
+            if (entry := index.skills.get(base.parent.name)) is None or entry.group != group
+        )
 
     def load_compiled(self, skill: str) -> str:
         """The text of the live SKILL.md. Raises BankError if the skill is unknown or was never compiled."""

@@ -91,10 +91,11 @@ def compile_command(
         print_json(_document(None) | told)
         raise typer.Exit(1) from error
     if as_json:
-        print_json(_document(report) | {"problems": []})
+        warnings = problem_rows((*source.undeclared(), *report.warnings))
+        print_json(_document(report) | {"warnings": warnings, "problems": []})
         return
     console = console_for(False)
-    print_problems(console, report.warnings, "yellow")
+    print_problems(console, (*source.undeclared(), *report.warnings), "yellow")
     if dry_run:
         for name in report.would_write:
             console.print(f"would write {name}", markup=False)
@@ -234,7 +235,7 @@ def validate_command(
     """Check skills under the manifest and every profile: all problems, with file and line; exit code 1 if there are."""
     source = bank_of(context, bank)
     problems = source.check(target)
-    warnings = () if problems else source.compile(target, dry_run=True).warnings
+    warnings = () if problems else (*source.undeclared(), *source.compile(target, dry_run=True).warnings)
     if as_json:
         print_json({"ok": not problems, "problems": problem_rows(problems), "warnings": problem_rows(warnings)})
     else:

@@ -163,3 +163,17 @@ def test_an_active_patch_that_nothing_lists_is_not_lost_without_a_word(tmp_path:
     (found,) = SkillBank(root).compile("a-a", dry_run=True).warnings
     assert (found.file, found.line) == ("rllm/a-a/patches/p4.md", 5)
     assert "no list of the manifest names it" in found.message
+
+
+def test_a_folder_that_the_bank_does_not_declare_is_named(tmp_path: Path) -> None:
+    root = bank_at(tmp_path)
+    assert SkillBank(root).undeclared() == ()
+    shutil.copytree(root / "rllm/a-a", root / "rllm/c-c")
+    (one,) = SkillBank(root).undeclared()
+    assert (one.file, one.message) == ("rllm/c-c", "bank.yaml does not declare 'c-c', so it is not compiled")
+
+
+def test_the_status_of_no_bank_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(BankError, match="there is no bank here"):
+        SkillBank(tmp_path / "none").status()
+    assert not (tmp_path / "none").exists()
