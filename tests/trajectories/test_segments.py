@@ -328,7 +328,7 @@ def segmented(steps: list[tuple[str, str, str]]) -> list[Segment]:
 def check_against_facts(path: Path, format: Format) -> None:
     """Skill segments' first spans are the facts' exclusive ones; no call is outside of a segment."""
     facts = facts_of(path, format)
-    segmenter = Segmenter({}.get)
+    segmenter = Segmenter(lambda skill: None)
     lines = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines):
         try:
