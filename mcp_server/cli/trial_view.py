@@ -4,6 +4,7 @@ from rich.console import Console
 
 from mcp_server.cli.live import duration
 from mcp_server.cli.optimizing import interval_text, signed
+from optimizer.meta.types import META
 from optimizer.trial.run import TrialProgress
 from optimizer.trial.screen import ScreenProgress
 from optimizer.trial.types import Decision, Pair
@@ -23,7 +24,7 @@ class TrialLines:
         elif step.kind == "pair":
             self._pair(step)
         elif step.decision is not None:
-            self._decided(step.decision)
+            self._decided(step.decision, step.spec.kind)
         elif step.kind == "cancelled":
             self._line(f"stopped after {len(step.pairs)} pairs; `mcp-evo patches try {step.spec.patch_id}` goes on")
 
@@ -32,6 +33,9 @@ class TrialLines:
 
     def _start(self, step: TrialProgress) -> None:
         spec = step.spec
+        if spec.kind == META:
+            self._line(f"trial {spec.trial_id}: recorded trials are replayed without and with the patch")
+            return
         cost = trial_cost(spec, None)
         names = ", ".join(scenario.name for scenario in spec.scenarios)
         again = "" if not step.pairs else f", {len(step.pairs)} pairs are there already"
@@ -59,10 +63,10 @@ class TrialLines:
             f"{signed(pair.difference):>7}   {so_far:<24} {seconds}{left}{_collapses(pair)}"
         )
 
-    def _decided(self, decision: Decision) -> None:
+    def _decided(self, decision: Decision, kind: str) -> None:
         style = {"better": "green", "worse": "red"}.get(str(decision.verdict))
         self._line(f"verdict: {decision.say}", style)
-        summary = decision.summary
+        summary = None if kind == META else decision.summary
         if summary is not None:
             base, patched = summary.collapses_base, summary.collapses_patched
             correlation = "–" if summary.correlation is None else f"{summary.correlation:.2f}"

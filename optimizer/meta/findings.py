@@ -112,7 +112,7 @@ def levers_that_never_pay(records: Records) -> Finding | None:
     return _finding(
         records,
         "levers_that_never_pay",
-        f"none of {len(trials)} trials of {len(series)} levers was accepted: {names}; up to {bound:.0%} of the trials "
+        f"none of {len(trials)} trials of these levers was accepted: {names}; up to {bound:.0%} of the trials "
         f"of {worst[0][0]} may still pay",
         trials,
         [Metric(name="accepted_share", value=0.0, n=len(trials)), Metric(name="upper_bound", value=bound)],
