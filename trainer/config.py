@@ -11,6 +11,8 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from trainer.experience.manager import ExperienceConfig
+
 SCHEMA_VERSION = 1
 
 DEFAULT_MAX_STEPS = 150
@@ -133,6 +135,15 @@ class TrainingConfig(BaseModel):
         (), description="Also report to wandb or trackio, where installed; TensorBoard files are always written."
     )
 
+    experience: ExperienceConfig | None = Field(
+        None, description="Lessons from a pool: off, mixed, all, another preset, or a mapping (docs/experience.md)."
+    )
+
+    @property
+    def learns_from_experience(self) -> bool:
+        """Whether the run has anything to do with lessons."""
+        return self.experience is not None and self.experience.active
+
     @property
     def clip_range(self) -> tuple[float, float]:
         """(lower, upper) clip range, with the defaults of the loss type.
@@ -170,6 +181,12 @@ class TrainingConfig(BaseModel):
             bounds.append(DEFAULT_STEPS_WITHOUT_TARGET if self.target_reward is None else DEFAULT_MAX_STEPS)
         return min(bounds)
 
+    @field_validator("experience", mode="before")
+    @classmethod
+    def _off(cls, value: Any) -> Any:
+        """`off`, which YAML reads as false."""
+        return None if value is False or value == "off" or value == {"preset": "off"} else value
+
     @field_validator("report_to", mode="before")
     @classmethod
     def _split_names(cls, value: Any) -> Any:
@@ -188,6 +205,16 @@ class TrainingConfig(BaseModel):
             raise ValueError(
                 f"epsilon_high {self.epsilon_high:g} would scale every token down: with loss_type cispo it is the "
                 "largest probability ratio, not a distance from 1. Use at least 1 (5 is usual), or leave it out."
+            )
+        if self.experience is not None and self.experience.active and self.processes > 1:
+            raise ValueError(
+                f"experience is used by runs of one process; this one has {self.processes}. Use processes 1, or "
+                "experience off."
+            )
+        if self.experience is not None and self.experience.strips and self.loss_type in ("gspo", "cispo"):
+            raise ValueError(
+                f"loss_type {self.loss_type} has no clip range of single tokens for rows that are trained without "
+                "their lessons. Use loss_type dapo, grpo, dr_grpo or bnpo, or experience.train_sample_mode allkeep."
             )
         if self.batch_size % self.processes:
             raise ValueError(

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from trainer.config import TrainingConfig
+from trainer.experience.manager import ALIASES, ExperienceConfig
 
 _SOURCES = {
     "request": "from the request",
@@ -79,6 +80,8 @@ def _explain(one: ErrorDetails, provenance: dict[str, dict[str, Any]]) -> str:
     if not one["loc"]:
         return one["msg"].removeprefix("Value error, ")
     name = str(one["loc"][0])
+    if name == "experience":
+        return _explain_experience(one)
     if one["type"] == "extra_forbidden":
         return unknown_field(name, "configuration")
     origin = provenance.get(name, {})
@@ -87,6 +90,19 @@ def _explain(one: ErrorDetails, provenance: dict[str, dict[str, Any]]) -> str:
     said = f' ({where}: "{detail}")' if detail and where else ""
     hint = _hint(name, one["input"])
     return f"{name} {one['input']!r} is not allowed{said}. Allowed: {allowed_values(name)}.{hint}"
+
+
+def _explain_experience(one: ErrorDetails) -> str:
+    """Its keys have meanings together; the model itself says what is wrong with them."""
+    inner = ".".join(str(part) for part in one["loc"] if part != "ExperienceConfig")
+    if one["type"] == "extra_forbidden":
+        key, known = str(one["loc"][-1]), [*ExperienceConfig.model_fields, *ALIASES]
+        near = difflib.get_close_matches(key, known, n=2)
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        return f"{inner}: unknown key {key!r}.{hint} Allowed: {', '.join(known)}."
+    if len(one["loc"]) == 1 and one["type"] == "value_error":
+        return f"experience: {one['msg'].removeprefix('Value error, ')}"
+    return f"{inner} {one['input']!r} is not allowed: {one['msg']}."
 
 
 def _hint(name: str, value: Any) -> str:

@@ -9,11 +9,13 @@ from trainer.envs.base import EnvironmentSpec, Split
 from trainer.models.load import LoadedModel
 from trainer.rollout.engine import EpisodeReward, RolloutEngine
 from trainer.rollout.summary import evaluation
-from trainer.rollout.types import Episode, Limits
+from trainer.rollout.types import Episode, EpisodeRequest, Limits
 from trainer.runs.types import Eval
 from trainer.tasks import TEST_SEED, Tasks, requests
 
 EVALUATION_TEMPERATURE = 1.0
+
+Change = Callable[[list[EpisodeRequest]], list[EpisodeRequest]]
 
 
 def limits_of(config: TrainingConfig) -> Limits:
@@ -52,8 +54,9 @@ class Evaluator:
             max_rows=128 if loaded.parameters < 10_000_000 else 32,
         )
 
-    def run(self, split: Split) -> tuple[Eval, list[Episode]]:
-        """Plays the split once."""
+    def run(self, split: Split, change: Change | None = None) -> tuple[Eval, list[Episode]]:
+        """Plays the split once; `change` may give requests something else to see."""
         began = time.perf_counter()
-        episodes = self.engine.run(requests(self.tasks.of(split), self.system_prompt), EVALUATION_TEMPERATURE)
+        wanted = requests(self.tasks.of(split), self.system_prompt)
+        episodes = self.engine.run(wanted if change is None else change(wanted), EVALUATION_TEMPERATURE)
         return evaluation(episodes, split.value, time.perf_counter() - began), episodes

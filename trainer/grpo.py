@@ -26,9 +26,10 @@ from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from trainer import parallel
-from trainer.algorithms.advantages import group_advantages, kept_rows
+from trainer.algorithms.advantages import cohort_advantages
 from trainer.algorithms.microbatch import merge_metrics, part_weight, split_rows
 from trainer.config import TrainingConfig
+from trainer.experience.training import ExperienceRun
 from trainer.models.load import LoadedModel
 from trainer.models.memory import plan_pass
 from trainer.models.packed_logps import packed_logps, packed_shape
@@ -37,6 +38,7 @@ from trainer.rollout.engine import RolloutEngine
 from trainer.rollout.summary import step_metrics
 from trainer.rollout.types import Episode
 from trainer.step_recorder import StepRecorder
+from trainer.stripped_rows import StrippedRows
 from trainer.tasks import Tasks, conversation, group_requests, training_order
 
 PER_TOKEN = {"completion_ids", "completion_mask", "tool_mask", "sampling_per_token_logps", "ref_per_token_logps"}
@@ -118,14 +120,17 @@ class AgentGRPO(GRPOTrainer):
         after_step: Callable[[int], str | None],
         on_checkpoint: Callable[[int, Path], None] | None = None,
         credit: Credit | None = None,
+        experience: ExperienceRun | None = None,
         trackers: Sequence[TrainerCallback] = (),
     ) -> None:
         """`on_episodes(step, episodes)`, `on_step(metrics line)` and `on_event(kind, **fields)` record;
         `after_step(step)` returns a reason to stop, or None; `on_checkpoint(step, folder)` completes a checkpoint
-        (without it none is written); `trackers` see every line of logs behind `on_step` and `after_step`."""
+        (without it none is written); `experience` puts lessons into prompts; `trackers` see every line of logs behind
+        `on_step` and `after_step`."""
         self.settings, self.engine, self.tasks = config, engine, tasks
         self.on_episodes, self.on_step, self.on_event, self.after_step = on_episodes, on_step, on_event, after_step
-        self.on_checkpoint, self.credit = on_checkpoint, credit
+        self.on_checkpoint, self.credit, self.experience = on_checkpoint, credit, experience
+        self.stripped = StrippedRows(config)
         self._shared_prefix = loaded.shared_prefix
         self.pass_tokens, recompute = plan_pass(loaded, config.micro_batch_tokens)
         self._order = training_order(len(tasks.train), config.planned_steps * config.batch_size, config.seed)
@@ -163,17 +168,21 @@ class AgentGRPO(GRPOTrainer):
     def rollout(self, prompts: list[Any], trainer: GRPOTrainer) -> dict[str, Any]:
         """TRL's rollout_func: one row for each requested episode, in order."""
         size = self.settings.num_generations
-        requests = []
+        step = self.state.global_step + 1
+        groups = []
         for entry in self._entries[::size]:
             problem, occurrence = self._order[entry]
-            requests += group_requests(self.tasks.train[problem], self._system_prompt, problem, occurrence, size)
+            groups.append(group_requests(self.tasks.train[problem], self._system_prompt, problem, occurrence, size))
+        if self.experience is not None:
+            groups = self.experience.guided(groups, step)
+        requests = [request for group in groups for request in group]
         if len(requests) != len(prompts):
             raise RuntimeError(f"TRL asked for {len(prompts)} rows, {len(requests)} were planned")
         self._episodes = self.engine.run(requests, self.settings.temperature)
         self._everybody = parallel.gather(self._episodes)
-        self.on_episodes(self.state.global_step + 1, self._everybody)
+        self.on_episodes(step, self._everybody)
         return {
-            "prompt_ids": [e.prompt_ids for e in self._episodes],
+            "prompt_ids": [e.training_prompt_ids for e in self._episodes],
             "completion_ids": [e.completion_ids for e in self._episodes],
             "logprobs": [e.logprobs for e in self._episodes],
             "env_mask": [e.mask for e in self._episodes],
@@ -196,7 +205,10 @@ class AgentGRPO(GRPOTrainer):
         }
         self._seconds["prepare"] = time.perf_counter() - began - sum(self._seconds.values())
         self._pairs = []
+        self.stripped.parts = []
         self._line = step_metrics(self._everybody, self.settings.num_generations)
+        if self.experience is not None:
+            self._line |= self.experience.settle(self.state.global_step + 1, self._everybody)
         self._line["trained_tokens"] = int(output["num_items_in_batch"])
         return output
 
@@ -205,21 +217,26 @@ class AgentGRPO(GRPOTrainer):
         size = self.settings.num_generations
         rewards = torch.tensor([e.reward for e in self._everybody])
         valid = torch.tensor([e.valid for e in self._everybody])
-        advantages = group_advantages(rewards, valid, size, self.settings.scale_rewards)
-        live = kept_rows(rewards, valid, size)
+        guided = torch.tensor([e.injected for e in self._everybody])
+        stripped = torch.tensor([e.stripped for e in self._everybody])
+        advantages, live = cohort_advantages(rewards, valid, guided, size, self.settings.scale_rewards)
         if self.settings.beta > 0.0:  # the KL term pulls on every episode, also where rewards do not differ
             live = valid.clone()
         if self.settings.mask_truncated:
             live &= torch.tensor([not e.stop_reason.is_truncation for e in self._everybody])
+        if self.stripped.positive_only:
+            live &= ~stripped | (advantages > 0)
         self.skip_update = not bool(live.any())
         self._rows_of_update = int(live.sum()) / parallel.world_size()
         own = slice(parallel.rank() * len(self._episodes), (parallel.rank() + 1) * len(self._episodes))
-        advantages, live = advantages[own], live[own].clone()
+        advantages, live, stripped = advantages[own], live[own].clone(), stripped[own]
         if self.credit is not None:
             width = output["completion_ids"].shape[1]
             by_token = self.credit(self._episodes, advantages)[:, :width]
             advantages = pad(by_token, (0, width - by_token.shape[1]))
         output["advantages"] = advantages.to(output["advantages"].device)
+        if bool(stripped.any()):  # else the batch is what it is without experience
+            output["stripped"] = stripped.to(output["advantages"].device)
         if not bool(live.any()):
             live[0] = True
             output["tool_mask"] = torch.zeros_like(output["tool_mask"])
@@ -284,13 +301,14 @@ class AgentGRPO(GRPOTrainer):
         return [_rows(dict(inputs), at[numbers == part]) for part in range(int(numbers.max()) + 1)]
 
     def _loss_of(self, model: Any, inputs: dict[str, Any]) -> Tensor:
-        self._loss_mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
+        self._loss_mask = mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
         try:
-            with parallel.alone(self.accelerator):
+            with parallel.alone(self.accelerator), self.stripped.bounds(self, inputs):
                 loss: Tensor = super()._compute_loss(model, inputs)
             sampled = inputs.get("sampling_per_token_logps")
             if self._logps is not None and sampled is not None:
-                self._pairs.append((self._logps[self._loss_mask], sampled[self._loss_mask]))
+                same = self.stripped.sampled_as_trained(inputs, mask)
+                self._pairs.append((self._logps[same], sampled[same]))
         finally:
             self._loss_mask = self._logps = None
         return loss
@@ -318,6 +336,7 @@ class AgentGRPO(GRPOTrainer):
                 compute_aux_loss=compute_aux_loss,
                 **modalities,
             )
+            self.stripped.scored(result[0], self._loss_mask)
             return result
         began = time.perf_counter()
         scored = self._loss_mask is not None
@@ -332,6 +351,7 @@ class AgentGRPO(GRPOTrainer):
                 entropy_gradient=self.settings.entropy_coef > 0,
             )
         self._logps = logps.detach() if scored else None
+        self.stripped.scored(logps, self._loss_mask)
         if not scored:
             self._seconds["logprob"] = self._seconds.get("logprob", 0.0) + time.perf_counter() - began
         return logps, entropies if compute_entropy else None, None

@@ -280,7 +280,7 @@ def _assignment_rules() -> list[Rule]:
     shows what it is: a number, true or false, one of the field's choices."""
     rules = []
     for name, info in TrainingConfig.model_fields.items():
-        if name == "schema_version":
+        if name in ("schema_version", EXPERIENCE):  # presets of experience have phrases of their own
             continue
         spelt = rf"(?<![\w-])(?:--)?{name.replace('_', '[_-]')}"
         rules.append(rule(name, rf"{spelt}\s*=\s*{_VALUE}", scalar))

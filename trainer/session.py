@@ -20,6 +20,7 @@ from trainer.runs.types import RunDocument, RunState, Verdict
 from trainer.worker_log import say
 
 if TYPE_CHECKING:
+    from trainer.experience.training import ExperienceRun
     from trainer.trackers import Tracker
 
 MODEL_STAGING = "model.tmp"
@@ -59,6 +60,7 @@ class Session:
         self.curves = EventFile(directory.path)
         self._trackers: list[Tracker] = []
         self.validations: list[Validation] = []
+        self.experience: ExperienceRun | None = None
         self._best_weights: dict[str, Any] | None = None
         self.stop_reason: str | None = None
         self.performance: dict[str, float] = {}
@@ -116,6 +118,8 @@ class Session:
         self.evaluator = Evaluator(
             config, self.loaded, self.spec, self.tasks, reward=self.reward, on_turn=self.directory.beat
         )
+        if config.learns_from_experience:
+            self.experience = self._open_experience()
         self.directory.set_fields(
             state=RunState.RUNNING,
             device=str(self.loaded.device),
@@ -138,6 +142,8 @@ class Session:
         checkpoint = self._go_on_from()
         if parallel.is_main():
             self._before(checkpoint)
+        if self.experience is not None and checkpoint is None and self._fill_pool(self.experience):
+            return
         trainer = AgentGRPO(
             config,
             self.loaded,
@@ -149,12 +155,14 @@ class Session:
             on_event=self.directory.append_event,
             after_step=self._after_step,
             on_checkpoint=self._complete_checkpoint,
+            experience=self.experience,
             trackers=self._trackers,
         )
         began = time.perf_counter()
         say(f"training, {config.planned_steps} steps at most" + (f", from {checkpoint.name}" if checkpoint else ""))
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         self.performance["train"] = time.perf_counter() - began
+        self._close_experience()
         if self._disk_low is not None:
             raise self._disk_low
         if parallel.is_main():
@@ -192,6 +200,42 @@ class Session:
         for notice in notices:
             self.directory.append_event("preflight", **notice.fields())
         refuse(notices)
+
+    # ---- experience
+
+    def _open_experience(self) -> "ExperienceRun":
+        from trainer.experience.run_pool import RunPool
+        from trainer.experience.training import ExperienceRun
+
+        config = self.config
+        assert config.experience is not None
+        system = config.system_prompt or self.spec.system_prompt
+        pool = RunPool(config.experience, self.directory.path, config.env)
+        return ExperienceRun(config, self.tasks, pool, self.directory.run_id, system)
+
+    def _fill_pool(self, experience: "ExperienceRun") -> bool:
+        """Fills the pool where the run does that; True: the run was for nothing else."""
+        if not experience.settings.init_exp_before_training:
+            return False
+        say("filling the experience pool from training problems")
+        filled = experience.fill(lambda requests: self.engine.run(requests, self.config.temperature))
+        self.performance["fill_pool"] = filled.seconds
+        self.directory.append_event("experience_filled", **vars(filled))
+        if self._asked_to_stop():
+            self._close_experience()
+            raise Stopped(self.stop_reason or "user")
+        if experience.settings.init_exp_only:
+            self.stop_reason = "init_exp_only"
+            self._close_experience()
+        return experience.settings.init_exp_only
+
+    def _close_experience(self) -> None:
+        if self.experience is None:
+            return
+        self.experience.close()
+        document = self.experience.document()
+        self.directory.set_fields(experience=document)
+        self.directory.append_event("experience", **document)
 
     # ---- checkpoints
 
@@ -320,6 +364,10 @@ class Session:
         self.validations.append(latest)
         self.directory.append_event("validation", step=step, eval=result.model_dump(mode="json"))
         self._show(step, {"success/validation": result.mean})
+        if self.experience is not None and self.experience.settings.validates:
+            guided, _ = self.evaluator.run(Split.VALIDATION, self.experience.for_validation)
+            self.directory.append_event("validation_with_experience", step=step, eval=guided.model_dump(mode="json"))
+            self._show(step, {"success/validation_with_experience": guided.mean})
         if best_of(self.validations) is latest:
             self._best_weights = self._trained_weights()
             evals = {**self.directory.read_document().eval, "validation": result}

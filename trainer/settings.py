@@ -21,6 +21,7 @@ from skill_bank.policy import CompiledPolicy, ResolvedPolicy
 from trainer.config import ConfigError, TrainingConfig
 from trainer.config_errors import explain_validation_error, unknown_field
 from trainer.envs import registry
+from trainer.experience.manager import joined
 from trainer.models.catalog import ModelInfo, ModelKind, default_lora, resolve_model
 from trainer.reporting import check_trackers
 from trainer.request import ParsedRequest, Span, parse_request
@@ -45,6 +46,9 @@ PROFILES: dict[str, dict[str, Any]] = {
 }
 """Profile → base values. `original`: the published defaults of the system this one grew from, the plain base of
 demonstrations. They stand in for the defaults and for what the base of a skill says; active patches beat them."""
+
+PUBLISHED_NAMES = {"exp_manager": "experience"}
+"""Sections of published configurations → ours."""
 
 NEAR = 0.85
 """A word this like an environment's name is taken for it misspelt: gsm8 is, "reasoning" is not reasoning_gym (0.82)."""
@@ -143,6 +147,8 @@ def _request_layer(parsed: ParsedRequest | None) -> _Layer:
     if parsed is None:
         return _Layer("request", {}, {})
     values = parsed.values()
+    if parsed.experience is not None:
+        values["experience"] = None if parsed.experience == "off" else {"preset": parsed.experience}
     return _Layer("request", values, {name: {"detail": parsed.source_of(name)} for name in values})
 
 
@@ -172,6 +178,7 @@ def _override_layer(overrides: Iterable[str] | Mapping[str, Any] | None, source:
     details: dict[str, dict[str, Any]] = {}
     for key, value, text in pairs:
         name, _, inner = key.partition(".")
+        name = PUBLISHED_NAMES.get(name, name)
         if name not in TrainingConfig.model_fields:
             raise ConfigError(unknown_field(name, "--set" if source == "set" else "overrides"))
         if inner:
@@ -209,6 +216,11 @@ def read_config_file(path: Path) -> dict[str, Any]:
         return {}
     if not isinstance(document, dict):
         raise ConfigError(f"--config {path} must hold `key: value` lines, not a {type(document).__name__}.")
+    for theirs, ours in PUBLISHED_NAMES.items():
+        if theirs in document:
+            if ours in document:
+                raise ConfigError(f"--config {path}: {theirs} and {ours} are the same section. Keep one of them.")
+            document[ours] = document.pop(theirs)
     for name in document:
         if name not in TrainingConfig.model_fields:
             raise ConfigError(unknown_field(str(name), f"--config {path}"))
@@ -304,6 +316,8 @@ def _combine(layers: list[_Layer]) -> tuple[dict[str, Any], dict[str, dict[str, 
         amounts = [name for name in AMOUNT_FIELDS if layer.values.get(name) is not None]
         for name, value in layer.values.items():
             if name in values:
+                if name == "experience" and isinstance(values[name], dict) and isinstance(value, dict):
+                    values[name] = joined(values[name], value)
                 continue
             if name in AMOUNT_FIELDS and amount_tier is not None and tier > amount_tier:
                 continue

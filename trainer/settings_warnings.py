@@ -15,11 +15,6 @@ def beside_the_config(parsed: ParsedRequest) -> list[str]:
             f'"{parsed.phrase_of("rounds")}": rounds belong to mcp-evo evolve and mean nothing to a single training; '
             f"for passes over the training set write {parsed.rounds} epochs"
         )
-    if parsed.experience not in (None, "off"):
-        warnings.append(
-            f'"{parsed.phrase_of("experience")}": understood as the experience preset {parsed.experience}, '
-            "but this version trains without experience"
-        )
     return warnings
 
 

@@ -94,6 +94,7 @@ class StepRecorder(TrainerCallback):
             return
         line, self._pending = self._pending, None
         line |= agreement(parallel.gather(self.trainer._pairs))
+        line |= self.trainer.stripped.metrics()
         line |= _finite(logs, OF_THE_UPDATE)
         line |= parallel.weighted_means(_finite(logs, OF_TOKENS), self.trainer.own_tokens)
         if self.trainer.skip_update:

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainer.config import TrainingConfig
+from trainer.experience.manager import ExperienceConfig
 from trainer.request import RequestError, parse_request, rounds_wanted
 from trainer.request_words import fold, parse_number
 from trainer.settings import resolve
@@ -63,16 +64,17 @@ def test_hand_written_requests_become_the_whole_configuration(
     hub = {"env_args": {"hub": True}} if case["values"].get("env") == "gsm8k" else {}  # it never fetches unasked
     resolved = resolve(case["text"], overrides=hub)
     defaults = TrainingConfig().model_dump()
+    guided = case.get("experience", "off") != "off"
     wanted = {**defaults, **case["values"], **hub}
+    if guided:
+        wanted["experience"] = ExperienceConfig.model_validate({"preset": case["experience"]}).model_dump()
     actual = resolved.config.model_dump()
     own_paths = {"model", "data", "folder"}  # stored as aliases and absolute paths; test_settings holds those
     differing = {name for name in wanted if actual[name] != wanted[name]} - own_paths
     assert differing == set()
     named = {name for name, origin in resolved.provenance.items() if origin["source"] == "request"}
-    assert named == set(case["values"])
-    assert len(resolved.warnings) == (
-        len(case.get("unknown", [])) + ("rounds" in case) + (case.get("experience", "off") != "off")
-    )
+    assert named == set(case["values"]) | ({"experience"} if "experience" in case else set())
+    assert len(resolved.warnings) == len(case.get("unknown", [])) + ("rounds" in case)
 
 
 def test_there_are_enough_hand_written_requests_half_of_them_chinese() -> None:

@@ -55,3 +55,45 @@ def flat_groups(rewards_B: Tensor, valid_B: Tensor, group_size: int) -> Tensor:
 def kept_rows(rewards_B: Tensor, valid_B: Tensor, group_size: int) -> Tensor:
     """(B,) bool: valid episodes of groups with signal: the only rows that a forward pass is spent on."""
     return ~flat_groups(rewards_B, valid_B, group_size).repeat_interleave(group_size) & valid_B.bool()
+
+
+def cohorts(valid_B: Tensor, guided_B: Tensor, group_size: int) -> Tensor:
+    """(B,) number of the baseline that a row is compared with: its group, or its half of it.
+
+    A group's guided and unguided episodes have baselines of their own where both have at least two valid members:
+    else a lesson that helps makes every unguided episode look bad. Numbers 2 n and 2 n + 1 belong to group n.
+    """
+    valid, guided = valid_B.bool().view(-1, group_size), guided_B.bool().view(-1, group_size)
+    apart = ((valid & guided).sum(1) >= 2) & ((valid & ~guided).sum(1) >= 2)
+    first = 2 * torch.arange(len(valid))[:, None]
+    return (first + (guided & apart[:, None])).reshape(-1)
+
+
+def cohort_advantages(
+    rewards_B: Tensor, valid_B: Tensor, guided_B: Tensor, group_size: int, scale: str = "group"
+) -> tuple[Tensor, Tensor]:
+    """((B,) advantages, (B,) bool rows with signal) with the baselines of `cohorts`.
+
+    Without guided rows exactly `group_advantages` and `kept_rows`. `scale` as there; "group": that of the cohort.
+    """
+    if not bool(guided_B.any()):
+        return group_advantages(rewards_B, valid_B, group_size, scale), kept_rows(rewards_B, valid_B, group_size)
+    rewards, valid = rewards_B.float(), valid_B.bool()
+    number = cohorts(valid_B, guided_B, group_size)
+    mean, std = torch.zeros_like(rewards), torch.zeros_like(rewards)
+    for one in number.unique():
+        rows = number == one
+        own = rewards[rows & valid]
+        if len(own):
+            mean[rows] = own.mean()
+        if len(own) > 1:
+            std[rows] = own.std()
+    advantages = (rewards - mean) * valid.float()
+    if scale == "group":
+        advantages = advantages / (std + EPSILON)
+    elif scale == "batch":
+        kept = rewards[valid]
+        advantages = advantages / ((kept.std() if kept.numel() > 1 else torch.zeros(())) + EPSILON)
+    elif scale != "none":
+        raise ValueError(f"scale_rewards {scale!r}; allowed: group, batch, none")
+    return advantages, (std >= FLAT_STD) & valid

@@ -12,12 +12,22 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Protocol
 
-from trainer.experience.pool import Outcome
-from trainer.experience.problems import ExperienceError, PoolError
+from trainer.experience.pool import Added, Outcome
+from trainer.experience.problems import ExperienceError, PoolError, PoolProblem
 from trainer.experience.records import ExperienceRecord
-from trainer.experience.source import PoolSource
 from trainer.experience.trajectories import Trajectory
+
+
+class LessonSink(Protocol):
+    """Where lessons go."""
+
+    @property
+    def waiting(self) -> int: ...
+
+    def add(self, records: Sequence[ExperienceRecord]) -> tuple[list[Added], PoolProblem | None]: ...
+
 
 Distiller = Callable[[Sequence[Trajectory]], Sequence[ExperienceRecord]]
 
@@ -53,7 +63,7 @@ class BackgroundDistiller:
     """The thread."""
 
     def __init__(
-        self, source: PoolSource, distiller: Distiller, *, waiting: int = 4, deadline_s: float = 120.0
+        self, source: LessonSink, distiller: Distiller, *, waiting: int = 4, deadline_s: float = 120.0
     ) -> None:
         """`source`: one of its own, else questions wait for its transactions.
 

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainer.envs.base import EnvironmentSpec
 from trainer.envs.rewards import EpisodeReward, episode_reward
+from trainer.experience.block import with_experience
 from trainer.models.adapters import unwrapped
 from trainer.models.parsing import ParsedTurn
 from trainer.models.shared_prefix import common_prefix
@@ -26,7 +27,7 @@ from trainer.rollout.drafts import Drafts, example_calls
 from trainer.rollout.rendering import Renderer, tool_schemas
 from trainer.rollout.sampler import stream
 from trainer.rollout.tools import ToolRunner, ToolTimeout
-from trainer.rollout.types import Episode, EpisodeRequest, Limits, StopReason
+from trainer.rollout.types import Episode, EpisodeRequest, Guidance, Limits, StopReason
 
 
 @dataclass
@@ -123,10 +124,22 @@ class RolloutEngine:
             self._fail(episode, "reset", error)
         episode.messages = messages
         episode.prompt_ids = list(self.renderer.prompt_ids(messages))
+        if request.guidance is not None and episode.valid:
+            self._guide(episode, request.guidance)
         self.clock.environment += time.perf_counter() - began
         row = Row(episode, environment, self._uniforms(request, 0), began=began)
         row.done = not episode.valid
         return row
+
+    def _guide(self, episode: Episode, guidance: Guidance) -> None:
+        """Puts lessons into the prompt; nothing happens where the prompt has no place that shows them whole."""
+        if not guidance.text or all(message["role"] != "user" for message in episode.messages):
+            return
+        guided = with_experience(episode.messages, guidance.text)
+        if guidance.text not in self.renderer.prompt_text(guided):
+            return
+        episode.plain_prompt_ids = episode.prompt_ids
+        episode.messages, episode.prompt_ids = guided, list(self.renderer.prompt_ids(guided))
 
     def _fail(self, episode: Episode, where: str, error: BaseException) -> None:
         episode.stop_reason = StopReason.ENVIRONMENT_ERROR

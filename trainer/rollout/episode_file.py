@@ -11,11 +11,12 @@ from trainer.rollout.types import Episode
 
 def write_episodes(path: Path, step: int, group_size: int, episodes: Sequence[Episode]) -> None:
     """One line an episode, written at once: the same run writes the same bytes, so no times are in it."""
-    rows = (_episode_line(step, number // group_size, episode) for number, episode in enumerate(episodes))
+    rows = (episode_line(step, number // group_size, episode) for number, episode in enumerate(episodes))
     write_text_atomic(path, "".join(f"{json.dumps(row, ensure_ascii=False, default=str)}\n" for row in rows))
 
 
-def _episode_line(step: int, group: int, episode: Episode) -> dict[str, Any]:
+def episode_line(step: int, group: int, episode: Episode) -> dict[str, Any]:
+    """What an episode's line holds."""
     return {
         "step": step,
         "group": group,
@@ -36,4 +37,24 @@ def _episode_line(step: int, group: int, episode: Episode) -> dict[str, Any]:
         "tool_errors": episode.tool_errors,
         "parse_errors": episode.parse_errors,
         "error": episode.error,
+        **_experience(episode),
+    }
+
+
+def _experience(episode: Episode) -> dict[str, Any]:
+    """Only for attempts for which lessons were found, so that other runs write what they always did.
+
+    `messages` is the prompt as it was sampled; `prompt` the question without lessons.
+    """
+    guidance = episode.request.guidance
+    if guidance is None:
+        return {}
+    plain = episode.plain_prompt_ids
+    return {
+        "injected": episode.injected,
+        "stripped": episode.stripped,
+        "experience_ids": list(guidance.record_ids),
+        "prompt_ids": episode.prompt_ids,
+        "plain_prompt_ids": episode.prompt_ids if plain is None else plain,
+        "training_prompt_ids": episode.training_prompt_ids,
     }

@@ -55,6 +55,17 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Guidance:
+    """Lessons for one attempt."""
+
+    text: str
+    """What stands in the experience block."""
+    record_ids: tuple[str, ...]
+    strip: bool
+    """Train on the prompt without them."""
+
+
+@dataclass(frozen=True)
 class EpisodeRequest:
     """One attempt at one problem."""
 
@@ -68,6 +79,8 @@ class EpisodeRequest:
     """How often this problem was drawn before (0: first time): part of the key of the random stream."""
     generation: int
     """Index in the group."""
+    guidance: Guidance | None = None
+    """Lessons that shall stand in the prompt."""
 
 
 @dataclass
@@ -76,6 +89,9 @@ class Episode:
 
     request: EpisodeRequest
     prompt_ids: list[int]
+    """As it was sampled."""
+    plain_prompt_ids: list[int] | None = None
+    """The same prompt without lessons, where it was sampled with some."""
     completion_ids: list[int] = field(default_factory=list)
     """(T,) ids as sampled and as appended; never decoded and encoded again."""
     mask: list[int] = field(default_factory=list)
@@ -106,6 +122,22 @@ class Episode:
     def valid(self) -> bool:
         """Whether the reward is evidence about the policy."""
         return self.stop_reason is not StopReason.ENVIRONMENT_ERROR
+
+    @property
+    def injected(self) -> bool:
+        """Whether lessons really stood in the prompt."""
+        return self.plain_prompt_ids is not None
+
+    @property
+    def stripped(self) -> bool:
+        """Whether it is trained on another prompt than it was sampled with."""
+        return self.injected and self.request.guidance is not None and self.request.guidance.strip
+
+    @property
+    def training_prompt_ids(self) -> list[int]:
+        """The prompt that is trained on."""
+        plain = self.plain_prompt_ids
+        return plain if plain is not None and self.stripped else self.prompt_ids
 
     @property
     def said_ids(self) -> list[int]:
