@@ -219,7 +219,8 @@ class Use:
 class ExperienceSource(Protocol):
     """What a rollout engine needs of a pool. No method raises for what the outside world does."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def retrieve(self, query: str, k: int = 3) -> Retrieval: ...
 

@@ -174,7 +174,9 @@ class ExperienceRun:
         return self._numbers(episodes)
 
     def _numbers(self, episodes: Sequence[Episode]) -> dict[str, Any]:
-        told, groups = self.told, {}
+        told = self.told
+        groups: dict[tuple[int, int], tuple[list[float], list[float]]] = {}
+        """Rewards of a group, (without lessons, with)."""
         planned = [one for one in episodes if one.request.guidance is not None]
         told.injected += sum(one.injected for one in planned)
         told.not_shown += sum(not one.injected for one in planned)
