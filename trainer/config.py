@@ -135,6 +135,10 @@ class TrainingConfig(BaseModel):
         (), description="Also report to wandb or trackio, where installed; TensorBoard files are always written."
     )
 
+    step_credit: Literal["off", "decouple", "allocation"] = Field(
+        "off", description="Advantages of single turns from errors, repeated calls and outcome (ADCA-GRPO)."
+    )
+    step_credit_alpha: float = Field(0.1, ge=0, le=10, description="Weight of the turns beside the outcome.")
     experience: ExperienceConfig | None = Field(
         None, description="Lessons from a pool: off, mixed, all, another preset, or a mapping (docs/experience.md)."
     )

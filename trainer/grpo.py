@@ -29,6 +29,7 @@ from trainer import parallel
 from trainer.algorithms.advantages import cohort_advantages
 from trainer.algorithms.microbatch import merge_metrics, part_weight, split_rows
 from trainer.config import TrainingConfig
+from trainer.credit import StepCredit
 from trainer.experience.training import ExperienceRun
 from trainer.models.load import LoadedModel
 from trainer.models.memory import plan_pass
@@ -45,7 +46,8 @@ PER_TOKEN = {"completion_ids", "completion_mask", "tool_mask", "sampling_per_tok
 """TRL's tensors of shape (B, T); advantages may be one of them."""
 
 Credit = Callable[[list[Episode], Tensor], Tensor]
-"""credit(episodes, (B,) advantages) -> (B, T) advantages of single tokens; T: the longest completion."""
+"""credit(episodes, (B,) advantages) -> (B, T) advantages of single tokens; T: the longest completion. `StepCredit`
+also tells numbers of the step."""
 
 
 def episode_reward(episode_reward: list[float | None], **_: Any) -> list[float | None]:
@@ -209,6 +211,8 @@ class AgentGRPO(GRPOTrainer):
         self._line = step_metrics(self._everybody, self.settings.num_generations)
         if self.experience is not None:
             self._line |= self.experience.settle(self.state.global_step + 1, self._everybody)
+        if isinstance(self.credit, StepCredit):
+            self._line |= self.credit.metrics()
         self._line["trained_tokens"] = int(output["num_items_in_batch"])
         return output
 

@@ -20,6 +20,7 @@ from trainer.runs.types import RunDocument, RunState, Verdict
 from trainer.worker_log import say
 
 if TYPE_CHECKING:
+    from trainer.credit import StepCredit
     from trainer.experience.training import ExperienceRun
     from trainer.trackers import Tracker
 
@@ -155,6 +156,7 @@ class Session:
             on_event=self.directory.append_event,
             after_step=self._after_step,
             on_checkpoint=self._complete_checkpoint,
+            credit=self._credit(),
             experience=self.experience,
             trackers=self._trackers,
         )
@@ -200,6 +202,14 @@ class Session:
         for notice in notices:
             self.directory.append_event("preflight", **notice.fields())
         refuse(notices)
+
+    def _credit(self) -> "StepCredit | None":
+        from trainer.credit import StepCredit
+
+        config = self.config
+        if config.step_credit == "off":
+            return None
+        return StepCredit(config.step_credit, config.step_credit_alpha, config.num_generations)
 
     # ---- experience
 
