@@ -246,6 +246,8 @@ class Session:
         document = self.experience.document()
         self.directory.set_fields(experience=document)
         self.directory.append_event("experience", **document)
+        for text in self.experience.troubles():
+            self.directory.append_event("warning", text=text)
 
     # ---- checkpoints
 

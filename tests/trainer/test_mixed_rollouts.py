@@ -344,6 +344,9 @@ def test_a_pool_that_breaks_costs_lessons_and_nothing_else(tmp_path: Path) -> No
     assert (line["guided"], line["experience_failed"]) == (0, 2)
     assert run.told.problems == 4
     assert run.document()["problems"] == {str(ProblemKind.CORRUPT): 2}
+    (trouble,) = run.troubles()
+    assert "4 of 4 attempts" in trouble
+    assert "corrupt 2 times" in trouble
     path.write_bytes(good)  # put right: used again with the next question
     assert any(one.guidance for group in run.guided(groups_of(tasks), 2) for one in group)
     run.close()

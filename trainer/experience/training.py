@@ -289,6 +289,21 @@ class ExperienceRun:
             self._distiller.close()
         self.pool.close()
 
+    def troubles(self) -> list[str]:
+        """What went wrong with the pool, a sentence each."""
+        found = []
+        if self.told.problems:
+            kinds = ", ".join(f"{kind} {number} times" for kind, number in self.pool.problems().items())
+            found.append(
+                f"experience: {self.told.problems} of {self.told.planned} attempts that were to see lessons were "
+                f"played without, because the pool {self.pool.name} failed ({kinds})"
+            )
+        if self.filled is not None and self.filled.problem is not None:
+            found.append(f"experience: the pool {self.pool.name} was not filled: {self.filled.problem}")
+        elif self.guard_problem is not None:
+            found.append(f"experience: no lessons were made, the pool cannot be guarded: {self.guard_problem.say}")
+        return found
+
     def document(self) -> dict[str, Any]:
         """What the run's document says of it."""
         values: dict[str, Any] = {
