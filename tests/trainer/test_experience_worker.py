@@ -13,6 +13,7 @@ from trainer.config import TrainingConfig
 from trainer.experience.pool import ExperiencePool, pool_path
 from trainer.runs.rundir import RunDirectory
 from trainer.runs.types import RunDocument, RunState
+from trainer.runs.workspace import create_workspace
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +34,7 @@ SMALL: dict[str, Any] = {
 
 
 def trained(workspace: Path, name: str, experience: dict[str, Any]) -> RunDirectory:
-    directory = RunDirectory(workspace / "runs" / name)
+    directory = RunDirectory(create_workspace(workspace).runs / name)
     config = TrainingConfig.model_validate(SMALL | {"experience": experience})
     directory.create(RunDocument(run_id=name, created_at=time.time()), config)
     command = [sys.executable, "-P", "-m", "trainer.worker", str(directory.path)]
@@ -76,7 +77,7 @@ def test_a_pool_is_filled_used_and_grows(tmp_path: Path) -> None:
 
 
 def test_a_missing_pool_ends_the_run_with_what_to_do(tmp_path: Path) -> None:
-    directory = RunDirectory(tmp_path / "runs" / "r")
+    directory = RunDirectory(create_workspace(tmp_path).runs / "r")
     config = TrainingConfig.model_validate(SMALL | {"experience": "existing_train"})
     directory.create(RunDocument(run_id="r", created_at=time.time()), config)
     command = [sys.executable, "-P", "-m", "trainer.worker", str(directory.path)]
