@@ -155,13 +155,14 @@ def _views(home: "Home", scope: _Scope, found_in: str, layer: str) -> "list[View
 
     leads = {name: home.bank.children(name) for name in home.bank.skills()}
     orchestrators = {name: steps for name, steps in leads.items() if steps}
+    steps = {name: home.bank.steps(name) for name in leads}
     views = []
     for name, segments in scope.segments.items():
         events = home.trajectories.read(name).events
         if layer == ANY:
-            views.append(View(name, events, segments, found_in, orchestrators))
+            views.append(View(name, events, segments, found_in, orchestrators, steps))
         else:
-            views.append(View.of_layer(name, events, segments, layer, orchestrators))
+            views.append(View.of_layer(name, events, segments, layer, orchestrators, steps))
     return views
 
 

@@ -37,6 +37,8 @@ class SkillEntry:
     """Skills that this one orchestrates: their segments lie inside its segment."""
     protected: tuple[str, ...] = ()
     """Sections that no patch may touch."""
+    steps: tuple[str, ...] = ()
+    """Tools that working by the skill means to call: what a reader of the record may expect to find."""
 
 
 @dataclass(frozen=True)
@@ -128,10 +130,11 @@ def parse_index(text: str, file: str = "bank.yaml") -> tuple[BankIndex, list[Pro
                 continue
             given = _mapping(problems, file, entry, f"skill {name}")
             if given:
-                known = ("output", "description", "children", "protected")
+                known = ("output", "description", "children", "protected", "steps")
                 unknown_fields(problems, file, entry, known, f"skill {name}")
             children = texts_of(problems, file, given.get("children"), f"children of {name}")
             protected = texts_of(problems, file, given.get("protected"), f"protected sections of {name}")
+            steps = texts_of(problems, file, given.get("steps"), f"steps of {name}")
             output = str(given["output"].plain) if "output" in given else None
             skills[name] = SkillEntry(
                 group,
@@ -140,6 +143,7 @@ def parse_index(text: str, file: str = "bank.yaml") -> tuple[BankIndex, list[Pro
                 output,
                 tuple(one for one, _ in children),
                 tuple(one for one, _ in protected),
+                tuple(one for one, _ in steps),
             )
     settings = _mapping(problems, file, top.get("settings"), "settings")
     if settings:

@@ -50,6 +50,10 @@ class ReadableBank:
             raise unknown_skill(skill, index.skills)
         return index.skills[skill].group
 
+    def steps(self, skill: str) -> tuple[str, ...]:
+        """The tools that working by a skill means to call."""
+        return self.index().skills[skill].steps
+
     def children(self, skill: str) -> tuple[str, ...]:
         """The skills that this one orchestrates."""
         self.group_of(skill)

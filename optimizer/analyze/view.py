@@ -22,6 +22,8 @@ class View:
     layer: str
     orchestrators: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Skill of the bank that leads others → the skills of its steps, in order."""
+    steps: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Skill of the bank → the tools that working by it means to call."""
 
     @classmethod
     def of_layer(
@@ -31,6 +33,7 @@ class View:
         segments: Sequence[Segment],
         layer: str,
         orchestrators: Mapping[str, tuple[str, ...]],
+        steps: Mapping[str, tuple[str, ...]] | None = None,
     ) -> "View":
         """The part of a session that a layer's segments hold, prompts and turn ends in between included."""
         mine = [one for one in segments if one.layer == layer]
@@ -45,7 +48,7 @@ class View:
                 else event.line <= last
             )
         ]
-        return cls(session, seen, mine, layer, orchestrators)
+        return cls(session, seen, mine, layer, orchestrators, steps or {})
 
     @cached_property
     def calls(self) -> list[Event]:

@@ -130,6 +130,42 @@ def test_masked_tokens_do_not_change_the_loss(tmp_path: Path) -> None:
     assert not torch.equal(loss, trainer._compute_loss(trainer.model, dict(inputs, old_per_token_logps=changed)))
 
 
+def test_what_the_masked_tokens_are_does_not_matter_where_nothing_spoken_follows(tmp_path: Path) -> None:
+    """Other tokens behind the last spoken one, and in a row that is masked as a whole: same loss, same gradient."""
+    trainer, _ = make(tmp_path)
+    prompt = torch.randint(10, 500, (1, 12)).repeat(4, 1)
+    completion = torch.randint(10, 500, (4, 10))
+    tool_mask = torch.ones(4, 10, dtype=torch.long)
+    tool_mask[:, 7:] = 0
+    tool_mask[3] = 0
+    other = completion.clone()
+    other[:, 7:] = torch.randint(10, 500, (4, 3))
+    other[3] = torch.randint(10, 500, (10,))
+    inputs = {
+        "prompt_ids": prompt,
+        "prompt_mask": torch.ones_like(prompt),
+        "completion_ids": completion,
+        "completion_mask": torch.ones(4, 10, dtype=torch.long),
+        "tool_mask": tool_mask,
+        "advantages": torch.tensor([1.0, -1.0, 0.5, -0.5]),
+        "num_items_in_batch": tool_mask.sum(),
+        "old_per_token_logps": torch.full((4, 10), -3.0),
+    }
+    trainer.current_gradient_accumulation_steps = 1
+    found = []
+    for ids in (completion, other):
+        trainer.model.zero_grad()
+        loss = trainer._compute_loss(trainer.model, dict(inputs, completion_ids=ids))
+        loss.backward()
+        found.append((loss.detach(), torch.cat([p.grad.flatten() for p in trainer.model.parameters()])))
+    (loss, gradient), (same_loss, same_gradient) = found
+    assert torch.allclose(loss, same_loss, rtol=1e-6, atol=0)
+    assert (gradient - same_gradient).norm() <= 1e-5 * gradient.norm()
+    spoken = completion.clone()
+    spoken[0, 3] = (spoken[0, 3] + 1) % 500
+    assert not torch.allclose(loss, trainer._compute_loss(trainer.model, dict(inputs, completion_ids=spoken)))
+
+
 def test_a_group_without_variance_is_not_trained_on(tmp_path: Path) -> None:
     """With a cap that no episode survives, every reward is 0: no forward pass is spent and nothing moves."""
     trainer, record = make(tmp_path, max_completion_tokens=8)

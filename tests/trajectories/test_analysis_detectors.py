@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from analysis_helpers import DATA, made_up, view_of
 
+from mcp_server.tools import all_specs
 from optimizer.analyze.detectors import (
     DETECTORS,
     abandoned_run,
@@ -25,8 +26,10 @@ from optimizer.analyze.detectors import (
 )
 from optimizer.analyze.detectors.launch_crash import CrashClass, classify
 from optimizer.analyze.settings import RunSettings
+from optimizer.analyze.view import View
 from optimizer.events import parse
 from optimizer.types import EventEvidence, Finding
+from skill_bank.bank import SkillBank
 
 MODULES = {
     "abandoned_run": abandoned_run,
@@ -195,3 +198,48 @@ def test_evaluations_of_different_sizes_are_seen_in_settings_too() -> None:
         settings.take(parse(json.dumps(event).encode(), n), "", {"run_71", "run_72"})
     differing = settings.between("run_71", "run_72")
     assert [(name, one.text, other.text) for name, one, other in differing] == [("validation_problems", "64", "128")]
+
+
+def skill_session(*tools: tuple[str, dict[str, Any]], ended: bool = True) -> View:
+    """A session that works by rllm-run: these calls, then the end of the turn."""
+    lines: list[dict[str, Any]] = [
+        {"hook_event_name": "PostToolUse", "tool_name": "Skill", "tool_input": {"skill": "rllm-run"}}
+    ]
+    lines += [{"hook_event_name": "PostToolUse", "tool_name": name, "tool_input": given} for name, given in tools]
+    if ended:
+        lines.append({"hook_event_name": "Stop"})
+    events = [
+        parse(json.dumps({"session_id": "s", "tool_response": {"ok": 1}, **line}).encode(), number)
+        for number, line in enumerate(lines)
+    ]
+    view = view_of("s", events)
+    view.steps = {"rllm-run": ("start_training",)}
+    return view
+
+
+def test_a_skill_whose_tool_was_not_called_is_told() -> None:
+    (found,) = skill_not_followed.detect(skill_session(("Read", {"file_path": "/a"}), ("Read", {"file_path": "/b"})))
+    assert found.kind == "skill_not_followed"
+    assert "start_training, which it declares as its step, was not called" in found.what
+    assert [one.line for one in found.evidence] == [0, 2]
+    assert (found.metrics[0].value, found.metrics[0].n) == (0.0, 1)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        skill_session(("start_training", {"request": "x"})),
+        skill_session(("mcp__evo__start_training", {"request": "x"})),
+        skill_session(("Bash", {"command": "mcp-evo train '64 problems'"})),
+        skill_session(("Read", {"file_path": "/a"}), ended=False),
+    ],
+)
+def test_where_the_step_was_taken_or_may_have_been_nothing_is_told(view: View) -> None:
+    assert skill_not_followed.detect(view) == []
+
+
+def test_the_shipped_bank_declares_steps_that_are_tools() -> None:
+    bank = SkillBank.shipped()
+    declared = {tool for name in bank.skills() for tool in bank.steps(name)}
+    assert {"start_training", "monitor_run", "analyze_run", "propose_patch"} <= declared
+    assert declared <= {tool.__name__ for spec in all_specs() for tool in [spec.function]}
