@@ -213,12 +213,12 @@ def skill_session(*tools: tuple[str, dict[str, Any]], ended: bool = True) -> Vie
         for number, line in enumerate(lines)
     ]
     view = view_of("s", events)
-    view.steps = {"rllm-run": ("start_training",)}
+    view.steps = {"rllm-run": ("start_training",), "rllm-monitor": ("monitor_run",)}
     return view
 
 
 def test_a_skill_whose_tool_was_not_called_is_told() -> None:
-    (found,) = skill_not_followed.detect(skill_session(("Read", {"file_path": "/a"}), ("Read", {"file_path": "/b"})))
+    (found,) = skill_not_followed.detect(skill_session(("monitor_run", {}), ("Read", {"file_path": "/b"})))
     assert found.kind == "skill_not_followed"
     assert "start_training, which it declares as its step, was not called" in found.what
     assert [one.line for one in found.evidence] == [0, 2]
@@ -231,7 +231,8 @@ def test_a_skill_whose_tool_was_not_called_is_told() -> None:
         skill_session(("start_training", {"request": "x"})),
         skill_session(("mcp__evo__start_training", {"request": "x"})),
         skill_session(("Bash", {"command": "mcp-evo train '64 problems'"})),
-        skill_session(("Read", {"file_path": "/a"}), ended=False),
+        skill_session(("monitor_run", {}), ended=False),
+        skill_session(("Read", {"file_path": "/a"})),  # none of our tools: a skill of the same name, but not ours
     ],
 )
 def test_where_the_step_was_taken_or_may_have_been_nothing_is_told(view: View) -> None:
