@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from filelock import FileLock
 
+from skill_bank.collection import without_collection
 from skill_bank.compile import compile_skills
 from skill_bank.index import ID
 from skill_bank.live import build_all, targets_of
@@ -88,6 +89,7 @@ class SkillBank(ReadableBank):
             bank.compile("all", reason="seed")
         return bank
 
+    @without_collection()
     def compile(
         self,
         target: str = "all",
