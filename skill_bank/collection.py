@@ -11,11 +11,14 @@ from contextlib import contextmanager
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """No automatic collection inside; as it was before afterwards."""
+    """No automatic collection inside; as it was before afterwards. What was made is old then, so that the next
+    collection of young objects does not walk it either."""
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if enabled:
+            gc.freeze()
+            gc.unfreeze()  # all that there is moves to the oldest generation
             gc.enable()
