@@ -51,7 +51,8 @@ def test_two_processes_train_as_one(workspace: Workspace, loss_type: str) -> Non
         more = {"loss_type": loss_type, "entropy_coef": 0.01, "beta": beta}
         directory = launched(workspace, f"p{processes}", processes=processes, **more)
         document = wait(workspace, directory, timeout_s=200)
-        assert document.state is RunState.FINISHED, (document.failure, directory.log_tail())
+        if document.state is not RunState.FINISHED:
+            pytest.fail(f"{document.failure}\n{(directory.path / 'worker.log').read_text(encoding='utf-8')}")
         runs.append(directory)
     one, two = runs
     assert [row["step"] for row in two.metrics()] == [1, 2, 3]
