@@ -12,12 +12,12 @@ from typing import Any
 from optimizer.analyze.report import Report
 from optimizer.analyze.runs import actionable, analyse_run
 from optimizer.analyze.trajectories import analyse_events
-from optimizer.approvals import Channel, StaleApproval
+from optimizer.deciding import Outcome, decide_on
 from optimizer.home import Home
 from optimizer.meta.frozen import OPTIMIZE_SKILL, policy_kept
 from optimizer.meta.levers import failures_in_a_row, lever_name, place_of
 from optimizer.patch_store import PatchError, PatchRecord, Stage
-from optimizer.promote import approve, promote, reject, version_label
+from optimizer.promote import version_label
 from optimizer.propose import proposals_for
 from optimizer.recorder import Recorder
 from optimizer.round_checks import FreshLooks
@@ -408,43 +408,27 @@ class RoundRunner:
 
     def _decide(self, current: Round) -> Round:
         assert current.chosen is not None
-        record = self.home.patches.read(current.chosen)
-        if record.verdict != TrialVerdict.BETTER:
+        decided = decide_on(
+            self.home,
+            current.chosen,
+            self.approver,
+            lambda record, answer: self._record_answer(current, record, answer),
+        )
+        if decided.outcome is Outcome.NOT_BETTER:
             return self._close(current)
-        if record.stage is Stage.REJECTED:  # refused in another terminal while the round waited
+        if decided.outcome is Outcome.STALE:
+            self.watch(Progress("note", current, text=decided.text))
+        if decided.outcome in (Outcome.LATER, Outcome.STALE):
+            return self.rounds.move(current, RoundState.AWAITING_APPROVAL)
+        record = decided.record
+        if decided.outcome is Outcome.REFUSED:
+            self.watch(Progress("rejected", current, patches=(record,)))
+        if decided.outcome in (Outcome.REFUSED, Outcome.REFUSED_ELSEWHERE):
             return self._close(current, "refused by a person")
-        if record.stage is Stage.TRIED:
-            answer = self._standing_answer(record) or self.approver(record, self.home.patches.folder(record.patch_id))
-            if answer.decision == "later":
-                return self.rounds.move(current, RoundState.AWAITING_APPROVAL)
-            self._record_answer(current, record, answer)
-            if answer.decision == "reject":
-                refused = reject(
-                    self.home, record.patch_id, Channel(answer.channel), answer.reason or "no reason given"
-                )
-                self.watch(Progress("rejected", current, patches=(refused,)))
-                return self._close(current, "refused by a person")
-            approve(self.home, record.patch_id, Channel(answer.channel), reason=answer.reason)
-            record = self.home.patches.read(record.patch_id)
-        if record.stage is Stage.APPROVED:
-            try:
-                promote(self.home, record.patch_id)
-            except StaleApproval as stale:  # the skill changed meanwhile: whoever decides is asked again, once more
-                self.watch(Progress("note", current, text=str(stale)))
-                return self.rounds.move(current, RoundState.AWAITING_APPROVAL)
-            record = self.home.patches.read(record.patch_id)
         version = version_label(self.home, record.skill)
         current = self._close(current, promoted=record.patch_id, version_after=version)
         self.watch(Progress("promoted", current, patches=(record,), text=version))
         return current
-
-    def _standing_answer(self, record: PatchRecord) -> Answer | None:
-        """Yes, where a person granted it beforehand."""
-        grant = self.home.standing.use_for(record)
-        if grant is None:
-            return None
-        place = f"{grant.used_for.index(record.patch_id) + 1} of {grant.max_patches}"
-        return Answer("approve", Channel.STANDING, f"{grant.grant_id}, {place}")
 
     def _record_answer(self, current: Round, record: PatchRecord, answer: Answer) -> None:
         self.recorder.call(

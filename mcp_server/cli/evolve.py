@@ -13,7 +13,7 @@ from mcp_server.cli.live import TrainingView
 from mcp_server.cli.optimizing import (
     PATCH_COLUMNS,
     JsonOption,
-    ask_in_terminal,
+    approver_for,
     console_for,
     interval_text,
     launcher,
@@ -26,14 +26,12 @@ from mcp_server.cli.optimizing import (
     trial_workers,
 )
 from mcp_server.cli.trial_view import TrialLines
-from optimizer.approvals import ApprovalError, Channel
 from optimizer.evolve import evolve as run_evolution
 from optimizer.evolve import new_request
 from optimizer.evolve import resume as resume_evolution
 from optimizer.home import Home
-from optimizer.patch_store import PatchRecord
 from optimizer.recheck import PAIRS
-from optimizer.round_types import Answer, Progress
+from optimizer.round_types import Progress
 from optimizer.trial.plan import PLANS
 from trainer.request import rounds_wanted
 from trainer.runs.rundir import RunDirectory
@@ -97,15 +95,7 @@ def evolve(
     home = Home.create(state.root) if resume is None else Home.open(state.root)
     view = EvolutionView(console, home)
 
-    def approver(record: PatchRecord, folder: Path) -> Answer:
-        if yes:
-            return Answer("approve", Channel.UNATTENDED)
-        try:
-            return ask_in_terminal(home, record, console)
-        except ApprovalError as error:
-            console.print(f"{error}", markup=False)
-            return Answer("later", Channel.TERMINAL)
-
+    approver = approver_for(home, console, yes)
     workers = partial(trial_workers, keep_free_mb=home.workspace.config().keep_free_mb)
     more: dict[str, Any] = {"launcher": launcher(), "runners": workers}
     if resume is not None:

@@ -6,18 +6,15 @@ from rich.console import Console
 from mcp_server.cli.context import CliState
 from mcp_server.cli.optimizing import (
     PATCH_COLUMNS,
-    ask_in_terminal,
+    approver_for,
     patch_row,
     plain_table,
     print_json,
     print_table,
     terminated_like_interrupted,
 )
-from optimizer.approvals import ApprovalError, Channel
 from optimizer.home import Home
 from optimizer.meta.evolve import MetaProgress, evolve_meta
-from optimizer.patch_store import PatchRecord
-from optimizer.round_types import Answer
 
 
 def evolve_layer(
@@ -38,15 +35,7 @@ def evolve_layer(
         raise typer.BadParameter("the meta layer trains nothing: leave out the request", param_hint="--layer")
     home = Home.create(state.root)
 
-    def approver(record: PatchRecord, folder: object) -> Answer:
-        if yes:
-            return Answer("approve", Channel.UNATTENDED)
-        try:
-            return ask_in_terminal(home, record, console)
-        except ApprovalError as error:
-            console.print(f"{error}", markup=False)
-            return Answer("later", Channel.TERMINAL)
-
+    approver = approver_for(home, console, yes)
     with terminated_like_interrupted():
         document = evolve_meta(home, approver, lambda step: _show(console, step), rounds=rounds or 1, seed=seed)
     table = plain_table("round", *PATCH_COLUMNS)

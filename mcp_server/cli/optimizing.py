@@ -27,7 +27,7 @@ from optimizer.index.schema import IndexUnavailable
 from optimizer.layers import LayerError
 from optimizer.patch_store import PatchError, PatchRecord
 from optimizer.promote import current_digests
-from optimizer.round_types import Answer, RoundError
+from optimizer.round_types import Answer, Approver, RoundError
 from optimizer.trial.arms import TrialCancelled, TrialError
 from optimizer.trial.pooled import PooledArms
 from optimizer.trial.scenarios import ScenarioError
@@ -205,3 +205,19 @@ def ask_in_terminal(home: Home, record: PatchRecord, console: Console) -> Answer
         reason = typer.prompt("Why", default="no reason given", err=True)
         return Answer("reject", Channel.TERMINAL, reason)
     return Answer("later", Channel.TERMINAL)
+
+
+def approver_for(home: Home, console: Console, yes: bool) -> Approver:
+    """Who decides in a command: `--yes`, recorded as unattended, else the person at the terminal; where none can be
+    there, nothing is decided and the round waits."""
+
+    def approver(record: PatchRecord, folder: Path) -> Answer:
+        if yes:
+            return Answer("approve", Channel.UNATTENDED)
+        try:
+            return ask_in_terminal(home, record, console)
+        except ApprovalError as error:
+            console.print(f"{error}", markup=False)
+            return Answer("later", Channel.TERMINAL)
+
+    return approver

@@ -15,7 +15,7 @@ from mcp_server.cli.context import CliState, CommandError
 from mcp_server.cli.evolve import EvolutionView, show_evolution
 from mcp_server.cli.optimizing import (
     JsonOption,
-    ask_in_terminal,
+    approver_for,
     console_for,
     home_of,
     launcher,
@@ -24,12 +24,10 @@ from mcp_server.cli.optimizing import (
     terminated_like_interrupted,
     trial_workers,
 )
-from optimizer.approvals import ApprovalError, Channel
 from optimizer.evolve import begin_round, go_on, new_request, round_document
 from optimizer.home import Home
-from optimizer.patch_store import PatchRecord
 from optimizer.round_store import RoundStore
-from optimizer.round_types import Answer, EvolveRequest, Round, RoundError, RoundState
+from optimizer.round_types import EvolveRequest, Round, RoundError, RoundState
 from trainer.request import parse_request
 from trainer.settings import parse_override, resolve
 
@@ -119,15 +117,7 @@ def _work(home: Home, state: CliState, number: int, until: RoundState, *, as_jso
     console = console_for(as_json)
     view = EvolutionView(console, home)
 
-    def approver(record: PatchRecord, folder: Path) -> Answer:
-        if yes:
-            return Answer("approve", Channel.UNATTENDED)
-        try:
-            return ask_in_terminal(home, record, console)
-        except ApprovalError as error:
-            console.print(f"{error}", markup=False)
-            return Answer("later", Channel.TERMINAL)
-
+    approver = approver_for(home, console, yes)
     workers = partial(trial_workers, keep_free_mb=home.workspace.config().keep_free_mb)
     with terminated_like_interrupted():
         try:

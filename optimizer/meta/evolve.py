@@ -12,7 +12,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from optimizer.analyze.report import Report
-from optimizer.approvals import Channel, StaleApproval
+from optimizer.deciding import Outcome, decide_on
 from optimizer.home import Home
 from optimizer.layers import Layer
 from optimizer.meta.findings import Records, findings_of
@@ -25,7 +25,7 @@ from optimizer.meta.trial import META_SKILL, spec_of
 from optimizer.meta.types import OptimizerPolicy
 from optimizer.meta.work import work_of_optimizer
 from optimizer.patch_store import PatchRecord, Stage
-from optimizer.promote import approve, promote, reject, version_label
+from optimizer.promote import version_label
 from optimizer.recorder import Recorder
 from optimizer.round_store import RoundStore
 from optimizer.round_types import Answer, Approver, RoundError, RoundState, patch_outcome
@@ -265,46 +265,30 @@ class MetaRunner:
 
     def _decide(self, current: MetaRound) -> MetaRound:
         assert current.chosen is not None
-        record = self.home.patches.read(current.chosen)
-        if record.verdict != TrialVerdict.BETTER:
+        decided = decide_on(self.home, current.chosen, self.approver, self._record_answer)
+        if decided.outcome is Outcome.NOT_BETTER:
             return self._close(current)
-        if record.stage is Stage.REJECTED:  # refused in another terminal while the round waited
+        if decided.outcome is Outcome.STALE:
+            self.watch(MetaProgress("note", current, text=decided.text))
+        if decided.outcome in (Outcome.LATER, Outcome.STALE):
+            return self.store.move(current, RoundState.AWAITING_APPROVAL)
+        record = decided.record
+        if decided.outcome is Outcome.REFUSED:
+            self.watch(MetaProgress("rejected", current, patches=(record,)))
+        if decided.outcome in (Outcome.REFUSED, Outcome.REFUSED_ELSEWHERE):
             return self._close(current, "refused by a person")
-        if record.stage is Stage.TRIED:
-            answer = self._answer(record)
-            if answer.decision == "later":
-                return self.store.move(current, RoundState.AWAITING_APPROVAL)
-            self.recorder.call(
-                "review",
-                "review_patch",
-                {"patch_id": record.patch_id},
-                {"decision": answer.decision, "channel": answer.channel, "reason": answer.reason},
-            )
-            channel = Channel(answer.channel)
-            if answer.decision == "reject":
-                refused = reject(self.home, record.patch_id, channel, answer.reason or "no reason given")
-                self.watch(MetaProgress("rejected", current, patches=(refused,)))
-                return self._close(current, "refused by a person")
-            approve(self.home, record.patch_id, channel, reason=answer.reason)
-            record = self.home.patches.read(record.patch_id)
-        if record.stage is Stage.APPROVED:
-            try:
-                promote(self.home, record.patch_id)
-            except StaleApproval as stale:  # the skill changed meanwhile: whoever decides is asked again
-                self.watch(MetaProgress("note", current, text=str(stale)))
-                return self.store.move(current, RoundState.AWAITING_APPROVAL)
-            record = self.home.patches.read(record.patch_id)
         version = version_label(self.home, record.skill)
         current = self._close(current, promoted=record.patch_id, version_after=version)
         self.watch(MetaProgress("promoted", current, patches=(record,), text=version))
         return current
 
-    def _answer(self, record: PatchRecord) -> Answer:
-        grant = self.home.standing.use_for(record)
-        if grant is None:
-            return self.approver(record, self.home.patches.folder(record.patch_id))
-        place = f"{grant.used_for.index(record.patch_id) + 1} of {grant.max_patches}"
-        return Answer("approve", Channel.STANDING, f"{grant.grant_id}, {place}")
+    def _record_answer(self, record: PatchRecord, answer: Answer) -> None:
+        self.recorder.call(
+            "review",
+            "review_patch",
+            {"patch_id": record.patch_id},
+            {"decision": answer.decision, "channel": answer.channel, "reason": answer.reason},
+        )
 
 
 def _verdict_fields(decision: Decision) -> dict[str, Any]:
