@@ -11,12 +11,10 @@ Imported by `mcp-evo serve --http` only: a stdio server starts without any of it
 
 import hmac
 import ipaddress
-import os
 import re
 import secrets
 import shlex
 import socket
-import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +28,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from mcp_server.secret_files import SecretError, secret_in
 from mcp_server.state import ServerState
 
 MCP_PATH = "/mcp"
@@ -122,36 +121,10 @@ def _has_port(name: str) -> bool:
 
 def token_of(root: Path, *, renew: bool = False) -> str:
     """The token of a workspace, made where there is none; `renew` makes a new one. Raises HttpError, OSError."""
-    path = root / TOKEN_FILE
-    if renew:
-        path.unlink(missing_ok=True)
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    except FileExistsError:
-        return _read_token(path)
-    token = secrets.token_urlsafe(TOKEN_BYTES)
-    with os.fdopen(handle, "w", encoding="ascii") as stream:
-        os.fchmod(handle, 0o600)  # whatever the umask says
-        stream.write(f"{token}\n")
-        stream.flush()
-        os.fsync(handle)
-    return token
-
-
-def _read_token(path: Path) -> str:
-    again = "Take it away and start again: a new one is made"
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError as error:
-        raise HttpError(f"{path} cannot be read ({error.strerror}). {again}") from error
-    with os.fdopen(handle, "rb") as stream:
-        about = os.fstat(handle)
-        if not stat.S_ISREG(about.st_mode) or about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
-            raise HttpError(f"{path} must be a file of yours that nobody else can read (mode 0600). {again}")
-        token = stream.read(1000).decode("ascii", errors="replace").strip()
-    if TOKEN_PATTERN.match(token) is None:
-        raise HttpError(f"{path} holds no token (32 or more of A-Z, a-z, 0-9, - and _). {again}")
-    return token
+        return secret_in(root / TOKEN_FILE, TOKEN_PATTERN, lambda: secrets.token_urlsafe(TOKEN_BYTES), renew=renew)
+    except SecretError as error:
+        raise HttpError(str(error)) from error
 
 
 class Guard:
