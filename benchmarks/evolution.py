@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from optimizer.round_store import RoundStore
 from optimizer.round_types import Answer, Progress
 from optimizer.trial.folder import pair_seed
 from optimizer.trial.plan import QUICK
-from optimizer.trial.scenarios import SCENARIOS
+from optimizer.trial.scenarios import FIXED_HOUSES, SCENARIOS
 from optimizer.tryout import CONFIG_SKILL, arm_config
 from skill_bank.policy import CompiledPolicy
 
@@ -52,6 +52,8 @@ class Start:
     env: str
     profile: str | None = None
     fault: tuple[str, float] | None = None
+    overrides: dict[str, Any] = field(default_factory=dict)
+    """`--set` values of its training runs."""
 
     def request(self, seed: int) -> str:
         return f"train the tiny {self.env} agent on 64 mixed problems, seed {seed}"
@@ -62,7 +64,7 @@ PLAIN = Start("plain-calculator", "calculator", "original")
 FULL = (
     PLAIN,
     Start("plain-lookup", "lookup", "original"),
-    Start("plain-house-rules", "house_rules", "original"),
+    Start("plain-house-rules", "house_rules", "original", overrides=FIXED_HOUSES),
     Start("default-calculator", "calculator"),
     Start("no-diversity", "calculator", fault=("temperature", 0.1)),
     Start("cut-off", "calculator", fault=("max_completion_tokens", 24)),
@@ -97,7 +99,14 @@ def evolved(start: Start, work: Path, rounds: int, seed: int, say: Say) -> tuple
         document = resume(home, known[-1], say_yes, watch)
     else:
         request = new_request(
-            home, start.request(seed), rounds, start.profile, plan=QUICK.name, candidates=1, seed=seed
+            home,
+            start.request(seed),
+            rounds,
+            start.profile,
+            plan=QUICK.name,
+            candidates=1,
+            seed=seed,
+            overrides=start.overrides,
         )
         document = evolve(home, request, say_yes, watch)
     return home, CompiledPolicy.load(base_file), document
