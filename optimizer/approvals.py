@@ -4,13 +4,15 @@
    out (result). If either is another one when the patch is to be promoted, the approval is void.
 2. It is used once. A promotion that was killed half way may be finished with it; after that it is spent.
 3. It expires. Every decision, use and refusal is in the audit log with its channel. No argument of a tool approves: the
-   channels are a terminal with a person at it, a client that asks its user, and `--yes`, recorded as `unattended`.
+   channels are a terminal with a person at it, a client that asks its user, the dashboard, and `--yes`, recorded as
+   `unattended`.
 """
 
 import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -37,13 +39,33 @@ class Channel(StrEnum):
     TERMINAL = "terminal"
     """A person typed the digest."""
     ELICITATION = "elicitation"
-    """The client asked its user."""
+    """The client asked its user, or was set up to answer by itself: no proof of a person."""
+    DASHBOARD = "dashboard"
+    """A button of the dashboard, whose page is only on this machine and behind a token."""
     STANDING = "standing"
     """A bounded grant that a person gave beforehand (optimizer/standing.py)."""
     UNATTENDED = "unattended"
     """`--yes`: decided beforehand, without seeing the patch."""
     AGENT = "agent"
     """A tool was called. It approves nothing: it can only take out of force what a person let in."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Who passed a decision on to us, as far as the channel says so."""
+
+    token: str | None = None
+    """Name of the token that the client showed."""
+    client: str | None = None
+    """Name and version that the client gave itself: its own word."""
+
+    def fields(self) -> dict[str, str]:
+        """What is known, for a document or an entry of the audit log."""
+        return {name: value for name, value in (("token", self.token), ("client", self.client)) if value is not None}
+
+
+HERE = Origin()
+"""A person or process on this machine, about whom the channel and the user's name say everything."""
 
 
 class ApprovalError(PermissionError):
@@ -69,11 +91,18 @@ class Approval(BaseModel):
     result_digest: str
     reason: str | None = None
     user: str = Field(default_factory=current_user)
+    token: str | None = None
+    client: str | None = None
+    """Its origin."""
     created_at: float
     expires_at: float
     used_at: float | None = None
     completed_at: float | None = None
     """The promotion it was used for is complete: it is spent."""
+
+    @property
+    def origin(self) -> Origin:
+        return Origin(self.token, self.client)
 
 
 class ApprovalLedger:
@@ -96,6 +125,7 @@ class ApprovalLedger:
         base_digest: str,
         result_digest: str,
         reason: str | None = None,
+        origin: Origin = HERE,
     ) -> Approval:
         """Writes a decision; it replaces an earlier one about the same patch."""
         now = self.clock()
@@ -107,6 +137,8 @@ class ApprovalLedger:
             base_digest=base_digest,
             result_digest=result_digest,
             reason=reason,
+            token=origin.token,
+            client=origin.client,
             created_at=now,
             expires_at=now + EXPIRES_AFTER_S,
         )
@@ -122,6 +154,7 @@ class ApprovalLedger:
             base_digest=base_digest,
             result_digest=result_digest,
             reason=reason,
+            **origin.fields(),
         )
         return approval
 
@@ -215,4 +248,5 @@ def describe(approval: Approval) -> dict[str, Any]:
         "user": approval.user,
         "created_at": approval.created_at,
         "reason": approval.reason,
+        **approval.origin.fields(),
     }

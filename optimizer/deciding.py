@@ -59,8 +59,9 @@ def decide_on(
         answered(record, answer)
         channel = Channel(answer.channel)
         if answer.decision == "reject":
-            return Decided(Outcome.REFUSED, reject(home, patch_id, channel, answer.reason or "no reason given"))
-        approve(home, patch_id, channel, reason=answer.reason)
+            why = answer.reason or "no reason given"
+            return Decided(Outcome.REFUSED, reject(home, patch_id, channel, why, origin=answer.origin))
+        approve(home, patch_id, channel, reason=answer.reason, origin=answer.origin)
         record = home.patches.read(patch_id)
     if record.stage is Stage.APPROVED:
         try:

@@ -7,7 +7,7 @@ whose effect nothing measures, on its text alone; an unproven one only with a re
 from dataclasses import dataclass
 from typing import Any
 
-from optimizer.approvals import Approval, Channel, StaleApproval
+from optimizer.approvals import HERE, Approval, Channel, Origin, StaleApproval
 from optimizer.home import Home
 from optimizer.patch_store import PatchError, PatchKind, PatchRecord, Stage
 from optimizer.stage import built, diff_of
@@ -59,7 +59,13 @@ def check_may_approve(record: PatchRecord, *, unproven: bool = False, reason: st
 
 
 def approve(
-    home: Home, patch_id: str, channel: Channel, *, reason: str | None = None, unproven: bool = False
+    home: Home,
+    patch_id: str,
+    channel: Channel,
+    *,
+    reason: str | None = None,
+    unproven: bool = False,
+    origin: Origin = HERE,
 ) -> Approval:
     """Records an approval of the patch as it is now. The caller has made sure that a person decided."""
     record = home.patches.read(patch_id)
@@ -67,7 +73,13 @@ def approve(
     digests = current_digests(home, record)
     note = f"unproven: {reason}" if unproven and record.verdict != BETTER else reason
     approval = home.ledger.record(
-        patch_id, "approve", channel, base_digest=digests.base, result_digest=digests.result, reason=note
+        patch_id,
+        "approve",
+        channel,
+        base_digest=digests.base,
+        result_digest=digests.result,
+        reason=note,
+        origin=origin,
     )
     home.patches.move(patch_id, Stage.APPROVED, f"approved ({channel})")
     return approval
@@ -103,7 +115,7 @@ def _says(patch: Patch) -> tuple[Any, ...]:
     return patch.text.raw, patch.target_section, patch.action, scope, patch.depends_on, patch.supersedes
 
 
-def reject(home: Home, patch_id: str, channel: Channel, reason: str) -> PatchRecord:
+def reject(home: Home, patch_id: str, channel: Channel, reason: str, *, origin: Origin = HERE) -> PatchRecord:
     """Records a person's refusal; the patch is remembered and not proposed again."""
     record = home.patches.read(patch_id)
     if record.stage in (Stage.ACTIVE, Stage.ARCHIVED):
@@ -115,6 +127,7 @@ def reject(home: Home, patch_id: str, channel: Channel, reason: str) -> PatchRec
         base_digest=record.base_digest,
         result_digest=record.result_digest,
         reason=reason,
+        origin=origin,
     )
     return dismiss(home, patch_id, f"refused by a person: {reason}")
 
@@ -178,6 +191,7 @@ def promote(home: Home, patch_id: str) -> Promotion:
         profile=record.profile,
         approval_id=approval.approval_id,
         verdict=record.verdict,
+        **approval.origin.fields(),
     )
     home.ledger.complete(approval)
     home.patches.move(patch_id, Stage.ACTIVE, f"promoted as {version}", version=version)
@@ -204,11 +218,13 @@ def take_back(home: Home, patch_id: str, *, channel: Channel, reason: str) -> st
     return version
 
 
-def roll_back(home: Home, skill: str, number: int, *, channel: Channel, reason: str) -> str:
+def roll_back(home: Home, skill: str, number: int, *, channel: Channel, reason: str, origin: Origin = HERE) -> str:
     """Makes a skill what it was in a version; patches that are no longer in force are archived."""
     home.bank.rollback(skill, number, reason=reason)
     version = version_label(home, skill)
-    home.audit.append("rolled_back", channel=channel, skill=skill, to=number, version=version, reason=reason)
+    home.audit.append(
+        "rolled_back", channel=channel, skill=skill, to=number, version=version, reason=reason, **origin.fields()
+    )
     for record in home.patches.all():
         if record.skill == skill and record.stage is Stage.ACTIVE and not is_active(home, record):
             home.patches.move(record.patch_id, Stage.ARCHIVED, f"rolled back to version {number}: {reason}")

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from optimizer.approvals import HERE, Origin
 from optimizer.patch_store import PatchRecord
 from optimizer.recheck import FreshCheck
 from optimizer.trial.run import TrialProgress
@@ -135,6 +136,7 @@ class Answer:
     decision: Literal["approve", "reject", "later"]
     channel: str
     reason: str | None = None
+    origin: Origin = HERE
 
 
 Approver = Callable[[PatchRecord, Path], Answer]

@@ -178,9 +178,16 @@ def answer_campaign(home: Home, store: CampaignStore, campaign: Campaign, answer
         campaign_run=number,
         result_digest=digest,
         reason=answer.reason,
+        **answer.origin.fields(),
     )
     consent = Consent(
-        number=number, decision=decision, channel=answer.channel, reason=answer.reason, user=current_user()
+        number=number,
+        decision=decision,
+        channel=answer.channel,
+        reason=answer.reason,
+        user=current_user(),
+        token=answer.origin.token,
+        client=answer.origin.client,
     )
     campaign = campaign.model_copy(update={"consents": [*campaign.consents, consent]})
     if decision == "approve":

@@ -213,6 +213,9 @@ class Consent(BaseModel):
     channel: str
     reason: str | None = None
     user: str
+    token: str | None = None
+    client: str | None = None
+    """Who passed it on (optimizer/approvals.py)."""
 
 
 Holds = Literal["confirmed", "open", "refuted"]
