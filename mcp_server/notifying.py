@@ -1,12 +1,13 @@
-"""Tells clients that a run or a session changed: resources `evo://runs/<run_id>` and `evo://trajectories/<session>`.
+"""Tells clients that a resource changed: runs, sessions, rounds, patches (`evo://…`) and skills (`skill://…`).
 
 Both protocol eras: a client of 2026-07-28 opens `subscriptions/listen`, for which changes go onto the server's bus; a
 client of 2025-11-25 calls `resources/subscribe`, which the SDK leaves to us, and gets them on its connection. A watcher
-(`optimizer.watcher`) says what changed; of several servers of a workspace one does the work and all tell.
+(`optimizer.watcher`) says which runs and sessions changed; of several servers of a workspace one does the work and all
+tell. What lies in few small files, every server looks at itself (`places`).
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -15,9 +16,11 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.mcpserver import MCPServer
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus
-from mcp.shared.subscriptions import ResourceUpdated
+from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
 from mcp_types import EmptyResult, SubscribeRequestParams, UnsubscribeRequestParams
 
+from mcp_server.places import Places
+from mcp_server.resources import run_uris, session_uris
 from mcp_server.state import ServerState
 
 if TYPE_CHECKING:
@@ -29,6 +32,9 @@ START_S = 3.0
 
 RETRY_S = 5.0
 
+LOOK_S = 1.0
+"""How often rounds, patches and compiled skills are looked at."""
+
 SEND_TIMEOUT_S = 5.0
 """A client that does not take a notice for so long is not told any more."""
 
@@ -36,16 +42,6 @@ MAX_SUBSCRIPTIONS = 1000
 """Of all clients of the older era together."""
 
 logger = logging.getLogger(__name__)
-
-
-def run_uri(run_id: str) -> str:
-    """Resource of a run."""
-    return f"evo://runs/{run_id}"
-
-
-def session_uri(session: str) -> str:
-    """Resource of a recorded session."""
-    return f"evo://trajectories/{session}"
 
 
 class Updates:
@@ -86,19 +82,30 @@ class Updates:
 
     async def tell(self, changes: "Changes") -> None:
         """Tells everyone who asked."""
-        await self.publish([*map(session_uri, changes.sessions), *map(run_uri, changes.runs)])
+        sessions = [uri for session in changes.sessions for uri in session_uris(session)]
+        await self.publish([*sessions, *(uri for run_id in changes.runs for uri in run_uris(run_id))])
 
     async def publish(self, uris: Sequence[str]) -> None:
         """Tells everyone who asked about these resources."""
         for uri in uris:
             await self.bus.publish(ResourceUpdated(uri=uri))
             for session in list(self._subscribed.get(uri, [])):
-                try:
-                    with anyio.fail_after(SEND_TIMEOUT_S):
-                        await session.send_resource_updated(uri)
-                except (TimeoutError, OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-                    logger.debug("a client is not told of %s any more: %s", uri, error)
-                    self._drop(uri, session)
+                await self._send(uri, session, session.send_resource_updated(uri))
+
+    async def publish_list(self) -> None:
+        """Tells everyone who asked about any resource that another list of them is in force."""
+        await self.bus.publish(ResourcesListChanged())
+        clients = {id(one.client_params): (uri, one) for uri, some in self._subscribed.items() for one in some}
+        for uri, session in clients.values():
+            await self._send(uri, session, session.send_resource_list_changed())
+
+    async def _send(self, uri: str, session: ServerSession, notice: Awaitable[None]) -> None:
+        try:
+            with anyio.fail_after(SEND_TIMEOUT_S):
+                await notice
+        except (TimeoutError, OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            logger.debug("a client is not told of %s any more: %s", uri, error)
+            self._drop(uri, session)
 
 
 async def watch(state: ServerState, updates: Updates) -> None:
@@ -119,3 +126,15 @@ def _watcher(state: ServerState, updates: Updates) -> "Watcher":
     from optimizer.watcher import Watcher
 
     return Watcher(state.home(), updates.tell)
+
+
+async def watch_places(state: ServerState, updates: Updates) -> None:
+    """Looks at rounds, patches and compiled skills as soon as there is a workspace, until it is cancelled."""
+    places = Places(state.root)
+    await anyio.sleep(START_S)
+    while True:
+        found = await anyio.to_thread.run_sync(places.look)
+        await updates.publish(found.uris)
+        if found.skills_changed:
+            await updates.publish_list()
+        await anyio.sleep(LOOK_S)

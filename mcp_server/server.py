@@ -73,7 +73,9 @@ class EvoServer(MCPServer[ServerState]):
         """The registered resources, then every SKILL.md."""
         return [*await super().list_resources(), *await self.skills.listed()]
 
-    async def read_resource(self, uri: Any, context: Any = None) -> Iterable[ReadResourceContents] | InputRequiredResult:
+    async def read_resource(
+        self, uri: Any, context: Any = None
+    ) -> Iterable[ReadResourceContents] | InputRequiredResult:
         """A resource; files of skills have media types of their own, which a template cannot give them."""
         if serves(str(uri)):
             return await self.skills.read(str(uri))
@@ -115,6 +117,7 @@ def build_server(workspace: Path | str, *, session: str | None = None) -> MCPSer
         log_level="WARNING",
     )
     server.skills = skills
+    skills.add_template(server)
     updates.serve(server)
     add_resources(server, state)
     add_prompts(server)

@@ -176,7 +176,8 @@ def _resources() -> tuple[str, ...]:
 
     async def ask() -> tuple[str, ...]:
         fixed = [str(one.uri) for one in await server.list_resources()]
-        return (*fixed, *(one.uri_template for one in await server.list_resource_templates()))
+        found = [*fixed, *(one.uri_template for one in await server.list_resource_templates())]
+        return tuple(one for one in found if one.startswith("evo://"))
 
     return anyio.run(ask)
 
