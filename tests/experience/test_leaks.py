@@ -17,6 +17,8 @@ ROWS = [
      "answer": "horse"},
     {"prompt": "小明有三个苹果，又买了两个，现在有几个？", "answer": "5"},
     {"prompt": "What is 5?", "answer": "5"},
+    {"prompt": "In house 244, what is 9 @ 5?", "answer": "4"},
+    {"prompt": "In house 77, what is 2 @ 4?", "answer": "2"},
     {"prompt": "Hello", "answer": ""},
 ]  # fmt: skip
 GUARD = LeakGuard(guarded_rows(ROWS, "run:validation"))
@@ -35,6 +37,8 @@ GUARD = LeakGuard(guarded_rows(ROWS, "run:validation"))
         ("The boss of Ada and a pet", "the answer is horse"),
         ("小明有三个苹果，又买了两个，现在有几个", "相加"),
         ("What is 5?", "finish"),
+        ("Asked before", "what is 9 @ 5 in house 244 gave 4"),  # 4 stands in 244, but not by itself
+        ("Asked before", "what is 2 @ 4 in house 77 gave 2"),
     ],
 )
 def test_what_holds_a_task_or_its_answer(when: str, content: str) -> None:
@@ -54,6 +58,7 @@ def test_what_holds_a_task_or_its_answer(when: str, content: str) -> None:
         ("A call failed 5 times", "stop after 5 calls"),
         ("小明买了苹果", "相加"),
         ("Hello world", "greet"),
+        ("What is 4 @ 2 in house 77?", "use calculate"),
     ],
 )
 def test_what_speaks_of_a_kind_of_task(when: str, content: str) -> None:

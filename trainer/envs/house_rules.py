@@ -1,7 +1,8 @@
 """`house_rules`: an operator whose meaning every house draws for itself, so that weights alone cannot know a new house.
 
 `env_args`: `houses` = "new" (default: each split has houses of its own) or "fixed" (the same `count` houses in every
-split, new numbers at test time: what can be learned into the weights).
+split, new numbers at test time: what can be learned into the weights). `shuffle` (with "fixed"): which houses;
+another number, other houses.
 """
 
 import random
@@ -23,10 +24,10 @@ def meaning(house: int) -> str:
     return random.Random(f"house/{house}").choice(MEANINGS)
 
 
-def fixed_houses(count: int) -> list[int]:
-    """The first `count` houses of a fixed shuffle."""
+def fixed_houses(count: int, shuffle: int = 0) -> list[int]:
+    """The first `count` houses of a fixed shuffle, of which there is one for each number."""
     houses = list(HOUSES)
-    random.Random("fixed houses").shuffle(houses)
+    random.Random(f"fixed houses/{shuffle}" if shuffle else "fixed houses").shuffle(houses)
     return houses[:count]
 
 
@@ -47,14 +48,17 @@ class HouseRules(NumberTask):
         difficulty: str = "mixed",
         houses: str = "new",
         count: int = 8,
+        shuffle: int = 0,
         **env_args: Any,
     ) -> list[Row]:
         """Rows with `prompt`, `answer` and `house`."""
         if env_args or houses not in ("new", "fixed"):
-            raise ValueError("house_rules takes env_args houses ('new' or 'fixed') and count (with 'fixed').")
+            raise ValueError("house_rules takes env_args houses ('new' or 'fixed'), count and shuffle (with 'fixed').")
         split = Split(split)
-        pool = fixed_houses(count) if houses == "fixed" else [h for h in HOUSES if split_of(("house", h)) is split]
+        own = [h for h in HOUSES if split_of(("house", h)) is split]
+        pool = fixed_houses(count, shuffle) if houses == "fixed" else own
         top = {"simple": 9, "mixed": 20, "hard": 99}[difficulty]
+        scope = ["house_rules", difficulty, houses, count, *([shuffle] if shuffle else [])]
 
         def make(rng: random.Random) -> tuple[tuple[int, int, int], Row]:
             house, a, b = rng.choice(pool), rng.randint(2, top), rng.randint(2, top)
@@ -65,7 +69,7 @@ class HouseRules(NumberTask):
             }
             return (house, a, b), row
 
-        return draw(make, split, n, seed, scope=f"house_rules/{difficulty}/{houses}/{count}")
+        return draw(make, split, n, seed, scope="/".join(map(str, scope)))
 
     @classmethod
     def solution(cls, row: Row) -> list[tuple[str, dict[str, Any]]]:

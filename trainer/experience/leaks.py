@@ -11,7 +11,7 @@ A guard knows the prompts and answers of validation and test problems. A record 
 added later, by whomever, meets them too.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,7 +89,7 @@ class LeakGuard:
                 return f"it holds a task of {one.origin or 'an evaluation'}: {one.prompt[:80]!r}"
             # without marks of its own a prompt is told from others by its words only
             told = share >= NEARLY_ALL or (ordered and one.specific and (bool(one.marks) or share >= MOST))
-            if one.answer and told and one.answer not in one.prompt and _holds_token(held, padded, one.answer):
+            if one.answer and told and _times(text, one.answer) > one.answer_in_prompt:
                 return f"it holds the answer to a task of {one.origin or 'an evaluation'}: {one.prompt[:80]!r}"
         return None
 
@@ -112,6 +112,8 @@ class _Prepared:
     """All pieces of the prompt but function words."""
     phrase: bool
     specific: bool
+    answer_in_prompt: int
+    """How often the prompt itself holds its answer (`5 @ 2` with the answer 5)."""
     marks: str
     """Numbers and signs of the prompt, in order: what must stand together in a record that holds the task."""
 
@@ -128,6 +130,7 @@ class _Prepared:
             frozenset(telling),
             len(found) > 1 or size >= SPECIFIC,
             size >= SPECIFIC,
+            _times(one.prompt, one.answer) if one.answer else 0,
             _marks(one.prompt),
         )
 
@@ -138,23 +141,29 @@ def _marks(text: str) -> str:
     return f" {' '.join(found)} " if found else ""
 
 
-def _holds(padded: str, prompt: str) -> bool:
-    """Whether the prompt stands in the text, not inside of longer words."""
-    start = padded.find(prompt)
+def _places(padded: str, part: str) -> Iterator[int]:
+    """Where the part stands in the text, not inside of longer words."""
+    start = padded.find(part)
     while start >= 0:
-        before, after = padded[start - 1] if start else " ", padded[start + len(prompt)]
-        if not (_joined(before, prompt[0]) or _joined(after, prompt[-1])):
-            return True
-        start = padded.find(prompt, start + 1)
-    return False
+        if not (_joined(padded[start - 1], part[0]) or _joined(padded[start + len(part)], part[-1])):
+            yield start
+        start = padded.find(part, start + 1)
+
+
+def _holds(padded: str, prompt: str) -> bool:
+    return next(_places(padded, prompt), None) is not None
 
 
 def _joined(a: str, b: str) -> bool:
     return a.isascii() and b.isascii() and a.isalnum() and b.isalnum()
 
 
-def _holds_token(held: frozenset[str], padded: str, answer: str) -> bool:
-    return answer in held or (len(answer) > 1 and not answer.isalnum() and _holds(padded, answer))
+def _times(text: str, answer: str) -> int:
+    """How often the text tells the answer: as a word or number of its own, or as several of them together."""
+    found = sum(piece == answer for _, piece in pieces(text))
+    if found or len(answer) == 1 or answer.isalnum():
+        return found
+    return sum(1 for _ in _places(f" {text} ", answer))
 
 
 def check_disjoint(training: Iterable[Mapping[str, Any]], guarded: Iterable[Guarded]) -> None:

@@ -74,6 +74,8 @@ class Filled:
     outcomes: dict[str, int] | None = None
     dropped: dict[str, int] | None = None
     tried: int = 0
+    trials: int = 0
+    """Attempts that trying took."""
     promoted: int = 0
     not_tried: dict[str, int] | None = None
     seconds: float = 0.0
@@ -278,7 +280,8 @@ class ExperienceRun:
         options = ReplayOptions(records=len(questions), deadline_s=max(1.0, deadline - time.monotonic()))
         with self.pool.opened() as pool:
             done: Replayed = replay(pool, questions, trials, family=self.config.env, options=options)
-        result.tried, result.promoted = len(done.tried), sum(one.after == "active" for one in done.moved)
+        result.tried, result.trials = len(done.tried), done.attempts
+        result.promoted = sum(one.after == "active" for one in done.moved)
         result.not_tried = _plain(done.not_tried)
 
     # ---- the end

@@ -1,0 +1,178 @@
+"""Training with lessons in half of each group against training without, and step credit on against off.
+
+Both: paired seeds (houses, problems, order and random streams are the pair's), equal training episodes, success held
+out and always without lessons. The number of pairs is fixed beforehand.
+"""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from benchmarks.evolution import paired_interval
+from benchmarks.experience_uplift import effect_of, fill_config
+from benchmarks.kept_runs import KeptRuns
+from trainer.config import TrainingConfig
+from trainer.experience.pool import pool_path
+from trainer.runs.rundir import RunDirectory
+
+EPISODES = 2048
+EVERY = 8
+"""Steps between validations: 256 episodes."""
+GOAL = 0.4
+"""Held-out success that counts as learned."""
+NONE, FILLED, OWN = "none", "filled", "own"
+ARMS: Mapping[str, dict[str, Any] | None] = {
+    NONE: None,
+    FILLED: {"preset": "existing_train"},
+    OWN: {"preset": "existing_train_update", "updated_freq": 1},
+}
+"""`filled`: lessons of the pool that a run filled and tried before. `own`: an empty pool, lessons of the run's own
+attempts after each step, tried while training: no episode more than `none`."""
+
+CREDITS = ("off", "decouple", "allocation")
+CREDIT_EPISODES = 512
+
+
+def training_config(arm: str, seed: int, episodes: int = EPISODES) -> TrainingConfig:
+    """One arm of a pair: everything but the experience is equal."""
+    section = ARMS[arm]
+    values = {
+        "max_episodes": episodes,
+        "validate_every": EVERY,
+        "test_problems": 128,
+        "save_every": 0,
+        "experience": None if section is None else {**section, "pool": f"train-{arm}-s{seed}"},
+    }
+    return TrainingConfig.model_validate(fill_config(seed).model_dump() | values)
+
+
+def training(runs: KeptRuns, seeds: Sequence[int], episodes: int = EPISODES, goal: float = GOAL) -> dict[str, Any]:
+    """Episodes until the goal and the mean of the validation curve, arm by arm; differences to `none` by pairs."""
+    filled = runs.run({f"fill-s{seed}": fill_config(seed) for seed in seeds})
+    configs = {f"train-{arm}-s{seed}": training_config(arm, seed, episodes) for seed in seeds for arm in ARMS}
+    pools = {f"train-{FILLED}-s{seed}": pool_path(runs.work, f"fill-s{seed}") for seed in seeds}
+    done = runs.run(configs, pools)
+    rows = []
+    for seed in seeds:
+        costs = (filled[f"fill-s{seed}"].read_document().experience or {})["filled"]
+        row: dict[str, Any] = {"seed": seed, "filling_episodes": costs["attempts"] + costs["trials"]}
+        for arm in ARMS:
+            row[arm] = told_of(done[f"train-{arm}-s{seed}"], goal, episodes)
+        rows.append(row)
+    return {
+        "goal": goal,
+        "episodes": episodes,
+        "arms": {arm: _arm(rows, arm) for arm in ARMS},
+        "differences": {arm: _differences(rows, arm) for arm in ARMS if arm != NONE},
+        "filling_episodes": round(statistics.fmean(row["filling_episodes"] for row in rows)),
+        "seeds": rows,
+    }
+
+
+def told_of(directory: RunDirectory, goal: float, budget: int) -> dict[str, Any]:
+    """The validation curve of a run and what it comes to."""
+    size = directory.read_config().episodes_per_step
+    events = [one for one in directory.events() if one["kind"] == "validation"]
+    curve = [(int(one["step"]) * size, float(one["eval"]["mean"])) for one in events]
+    told = (directory.read_document().experience or {}).get("told", {})
+    at = episodes_until(curve, goal)
+    return {
+        "reached": at is not None,
+        "episodes_to_goal": budget if at is None else at,
+        "mean": round(statistics.fmean(value for _, value in curve), 4),
+        "last": round(statistics.fmean(value for _, value in curve[-2:]), 4),
+        "curve": [[episodes, round(value, 4)] for episodes, value in curve],
+        **{key: told[key] for key in ("injected", "uplift", "uplift_ci95") if key in told},
+    }
+
+
+def episodes_until(curve: Sequence[tuple[int, float]], goal: float) -> int | None:
+    """Episodes after which the last two validations together lie at or above the goal; None: they never did."""
+    for (_, before), (episodes, now) in pairwise(curve):
+        if (before + now) / 2 >= goal:
+            return episodes
+    return None
+
+
+def _arm(rows: Sequence[dict[str, Any]], arm: str) -> dict[str, Any]:
+    those = [row[arm] for row in rows]
+    return {
+        "reached": sum(one["reached"] for one in those),
+        "of": len(those),
+        **{key: round(statistics.fmean(one[key] for one in those), 4) for key in ("episodes_to_goal", "mean", "last")},
+    }
+
+
+def _differences(rows: Sequence[dict[str, Any]], arm: str) -> dict[str, Any]:
+    """Arm minus `none`; a run that does not reach the goal counts as having needed its whole budget."""
+    found = {
+        key: effect_of(paired_interval([row[arm][key] - row[NONE][key] for row in rows]), len(rows))
+        for key in ("episodes_to_goal", "mean", "last")
+    }
+    if arm == FILLED:
+        costs = [row[arm]["episodes_to_goal"] + row["filling_episodes"] - row[NONE]["episodes_to_goal"] for row in rows]
+        found["episodes_to_goal_with_filling"] = effect_of(paired_interval(costs), len(rows))
+    return found
+
+
+def credit_config(env: str, scheme: str, seed: int, episodes: int = CREDIT_EPISODES) -> TrainingConfig:
+    """One arm: the shipped update with advantages of turns or without."""
+    values: dict[str, Any] = {
+        "env": env,
+        "max_episodes": episodes,
+        "step_credit": scheme,
+        "problems": 64,
+        "test_problems": 256,
+        "save_every": 0,
+        "experience": None,
+    }
+    if env == "calculator":
+        values["env_args"] = {}
+    return TrainingConfig.model_validate(fill_config(seed).model_dump() | values)
+
+
+def credit(
+    runs: KeptRuns, seeds: Sequence[int], envs: Sequence[str] = ("calculator", "house_rules")
+) -> list[dict[str, Any]]:
+    """One row an environment and scheme: test success at the end, and the difference to `off` by pairs."""
+    configs = {
+        credit_name(env, scheme, seed): credit_config(env, scheme, seed)
+        for env in envs
+        for seed in seeds
+        for scheme in CREDITS
+    }
+    done = runs.run(configs)
+
+    def success(env: str, scheme: str, seed: int) -> float:
+        return float(done[credit_name(env, scheme, seed)].read_document().eval["after"].mean)
+
+    rows = []
+    for env in envs:
+        off = [success(env, "off", seed) for seed in seeds]
+        for scheme in CREDITS[1:]:
+            on = [success(env, scheme, seed) for seed in seeds]
+            interval = paired_interval([b - a for a, b in zip(off, on, strict=True)])
+            names = [credit_name(env, scheme, seed) for seed in seeds]
+            rows.append(
+                {
+                    "env": env,
+                    "scheme": scheme,
+                    "off": round(statistics.fmean(off), 4),
+                    "on": round(statistics.fmean(on), 4),
+                    **effect_of(interval, len(seeds)),
+                    "bad_turn_rate": round(
+                        statistics.fmean(
+                            row["bad_turn_rate"] for n in names for row in done[n].metrics() if "bad_turn_rate" in row
+                        ),
+                        4,
+                    ),
+                    "each": [[round(a, 4), round(b, 4)] for a, b in zip(off, on, strict=True)],
+                }
+            )
+    return rows
+
+
+def credit_name(env: str, scheme: str, seed: int) -> str:
+    """The run of an arm."""
+    return f"credit-{env.replace('_', '-')}-{scheme}-s{seed}"
