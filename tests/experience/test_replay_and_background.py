@@ -11,8 +11,8 @@ from pool_helpers import lesson
 from trainer.experience.background import BackgroundDistiller, BatchDropped
 from trainer.experience.pool import ExperiencePool, Outcome
 from trainer.experience.problems import PoolError, ProblemKind
-from trainer.experience.records import SLOTTED, Counters, ExperienceRecord, Status
-from trainer.experience.replay import NotTried, ReplayOptions, Trial, replay
+from trainer.experience.records import SLOTTED, Counters, ExperienceRecord, Polarity, Status
+from trainer.experience.replay import NotTried, ReplayOptions, Trial, replay, waiting_records
 from trainer.experience.source import PoolSource
 from trainer.experience.trajectories import Trajectory
 
@@ -56,6 +56,20 @@ def test_no_evidence_moves_nothing_and_bounds_hold(pool: ExperiencePool) -> None
     assert late.not_tried == {NotTried.NO_TIME: 4}
     with pytest.raises(ValueError, match="came back"):
         replay(pool, QUESTIONS, lambda t: [True])
+
+
+def test_what_to_do_is_tried_before_what_to_leave(pool: ExperiencePool) -> None:
+    for number, (polarity, quality, won) in enumerate(
+        [
+            (Polarity.FAILURE, 0.9, 0),
+            (Polarity.SUCCESS, 0.5, 0),
+            (Polarity.CONTRAST, 0.8, 0),
+            (Polarity.SUCCESS, 0.9, 3),
+        ]
+    ):
+        fields = WAITS | {"polarity": polarity, "quality": quality, "counters": Counters(won=won)}
+        pool.store.insert(lesson(f"House {number}", "use x", id=f"r{number}", **fields), None, "none")
+    assert [one.id for one in waiting_records(pool)] == ["r2", "r1", "r0", "r3"]
 
 
 BATCH = [Trajectory("What is 3 + 4?", (), 1.0)] * 3

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from trainer.experience.pool import ExperiencePool, Moved
-from trainer.experience.records import ExperienceRecord, Status, Use
+from trainer.experience.records import ExperienceRecord, Polarity, Status, Use
 
 
 @dataclass(frozen=True)
@@ -106,13 +106,19 @@ def replay(
 
 
 def waiting_records(pool: ExperiencePool, family: str | None = None) -> list[ExperienceRecord]:
-    """Records in quarantine, the least tried and best founded first."""
+    """Records in quarantine: the least tried first, of those what to do before what to leave (which still leaves every
+    other way open), of those the best founded."""
     found = [
         record
         for record in pool.store.iterate((Status.QUARANTINED,))
         if family is None or record.family in ("", family)
     ]
-    return sorted(found, key=lambda one: (one.counters.won + one.counters.lost, -one.quality, one.created, one.id))
+
+    def order(one: ExperienceRecord) -> tuple[int, bool, float, float, str]:
+        tried = one.counters.won + one.counters.lost
+        return tried, one.polarity is Polarity.FAILURE, -one.quality, one.created, one.id
+
+    return sorted(found, key=order)
 
 
 def _tasks_of(pool: ExperiencePool, questions: Sequence[str], family: str | None, reach: int) -> dict[str, list[int]]:
