@@ -1,7 +1,7 @@
 """Completions for every variable of a resource template and every argument of a prompt.
 
-Values come from the workspace, the newest first, and are those that the resource or the prompt accepts. A workspace that
-is not there yet, or that cannot be read, completes to nothing; it is not made for that.
+Values come from the workspace, the newest first, and are those that the resource or the prompt accepts. A workspace
+that is not there yet, or that cannot be read, completes to nothing; it is not made for that.
 """
 
 from collections.abc import Callable, Iterable

@@ -28,7 +28,7 @@ MAX_ROUNDS = 100
 MAX_REQUEST = 2000
 """Characters; `load_skill` takes no more."""
 
-APPROVAL = "Only a person approves a patch or a plan: show it with its numbers and the command that the answer names, and wait."
+APPROVAL = "Only a person approves a patch or a plan: show it with its numbers and the command in the answer, and wait."
 
 Request = Annotated[str, Field(description=f"What to train, English or Chinese. Default: {DEFAULT_REQUEST}")]
 

@@ -1,4 +1,4 @@
-"""What the resources hold, read from the workspace. Every function raises errors of the domain for what is not there."""
+"""What the resources hold, read from the workspace. What is not there is told by errors of the domain."""
 
 import json
 import os

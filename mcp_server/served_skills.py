@@ -1,8 +1,8 @@
 """The compiled skills as other programs get them over the protocol: their files, digests and front matter.
 
-1. A skill is `skill://<name>`: the files of its compiled folder, byte for byte, and `references/versions.md`, which says
-   what changed from version to version. A promotion or a rollback changes the skill's digests, so a client that bound
-   its user's approval to them asks again and can show why.
+1. A skill is `skill://<name>`: the files of its compiled folder, byte for byte, and `references/versions.md`, which
+   says which patches were in force from version to version. A promotion or a rollback changes the skill's digests, so a
+   client that bound its user's approval to them asks again and can show why.
 2. A skill is read as a whole through one handle of its folder, which writers exchange but never change: what is listed
    belongs together. Links, and anything else that is no plain file, are refused.
 3. Without a workspace the shipped skills are served, which are what the first tool call would put into it. Nothing is
@@ -117,7 +117,7 @@ class ServedSkills:
 
     def __init__(self, state: ServerState) -> None:
         self._state = state
-        self._bank: "ReadableBank | None" = None
+        self._bank: ReadableBank | None = None
 
     def all(self) -> Iterator[ServedSkill]:
         """Every skill that can be served, in the order of the bank. Raises BankError for a bank that cannot be read."""
