@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from mcp_server.cli import setup_packages
 from mcp_server.cli.context import CliState, CommandError, to_stderr, to_stdout
 from mcp_server.setup.entries import hook_command, our_hook_events
 from mcp_server.setup.files import carry_out, read_bytes, remove_empty
@@ -86,6 +87,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(help="Connect a client: hooks, MCP server, skills. Shows the changes first; --remove undoes.")
     group.command("claude-code")(claude_code)
     group.command("claude-desktop")(claude_desktop)
+    setup_packages.register(group, executables, compiled_skills)
     app.add_typer(group, name="setup")
 
 
@@ -209,11 +211,11 @@ def _plan(request: Request) -> tuple[Plan, Skills]:
     return plan, Skills(to_install=skills)
 
 
-def compiled_skills(workspace: Path) -> dict[str, dict[str, bytes]]:
+def compiled_skills(workspace: Path | None) -> dict[str, dict[str, bytes]]:
     """Skill → file → content, of the workspace's bank, or of the shipped one where there is no workspace yet."""
     with ExitStack() as stack:
-        folder = workspace / "skills"
-        if not any(folder.glob("*")):  # nothing is made before it is asked for
+        folder = None if workspace is None else workspace / "skills"
+        if folder is None or not any(folder.glob("*")):  # nothing is made before it is asked for
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "skills"
         bank = SkillBank.seed(folder)
         found: dict[str, dict[str, bytes]] = {}
