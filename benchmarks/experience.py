@@ -109,8 +109,12 @@ def training_table(found: dict[str, Any]) -> str:
         )
     head = (f"pool, {found['episodes']} episodes", f"reached {found['goal']}", "episodes", "difference")
     text = table((*head, "mean of the curve", "difference", "last", "difference"), rows)
-    with_filling = effect_text(differences["filled"]["episodes_to_goal_with_filling"], 0)
-    return f"{text}\n\nFilling took {found['filling_episodes']} episodes; counted in, filled is {with_filling}."
+    counted = [
+        f"{arm} {effect_text(one['episodes_to_goal_with_filling'], 0)}"
+        for arm, one in differences.items()
+        if "episodes_to_goal_with_filling" in one
+    ]
+    return f"{text}\n\nFilling took {found['filling_episodes']} episodes; counted in: {', '.join(counted)}."
 
 
 def modes_table(found: list[dict[str, Any]]) -> str:

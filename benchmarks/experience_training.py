@@ -16,19 +16,24 @@ from trainer.config import TrainingConfig
 from trainer.experience.pool import pool_path
 from trainer.runs.rundir import RunDirectory
 
-EPISODES = 2048
-EVERY = 8
-"""Steps between validations: 256 episodes."""
+EPISODES = 1024
+EVERY = 4
+"""Steps between validations: 128 episodes."""
+VALIDATION_PROBLEMS = 64
 GOAL = 0.4
 """Held-out success that counts as learned."""
-NONE, FILLED, OWN = "none", "filled", "own"
+NONE, HALF, EIGHTH, OWN = "none", "half", "eighth", "own"
 ARMS: Mapping[str, dict[str, Any] | None] = {
     NONE: None,
-    FILLED: {"preset": "existing_train"},
-    OWN: {"preset": "existing_train_update", "updated_freq": 1},
+    HALF: {"preset": "existing_train"},
+    EIGHTH: {"preset": "existing_train", "rollout_ratio": 0.125},
+    OWN: {"preset": "existing_train_update", "rollout_ratio": 0.125, "updated_freq": 1},
 }
-"""`filled`: lessons of the pool that a run filled and tried before. `own`: an empty pool, lessons of the run's own
-attempts after each step, tried while training: no episode more than `none`."""
+"""`half`, `eighth`: that share of each group sees lessons of a pool that was filled and tried before. `own`: an eighth,
+from an empty pool with lessons of the run's own attempts after each step, tried while training: no episode more than
+`none`. All are trained without the lessons. An eighth of eight attempts is one, too few for a baseline of its
+own, so it is compared with the rest of its group."""
+FROM_FILLED = (HALF, EIGHTH)
 
 CREDITS = ("off", "decouple", "allocation")
 CREDIT_EPISODES = 512
@@ -40,6 +45,7 @@ def training_config(arm: str, seed: int, episodes: int = EPISODES) -> TrainingCo
     values = {
         "max_episodes": episodes,
         "validate_every": EVERY,
+        "validation_problems": VALIDATION_PROBLEMS,
         "test_problems": 128,
         "save_every": 0,
         "experience": None if section is None else {**section, "pool": f"train-{arm}-s{seed}"},
@@ -51,7 +57,7 @@ def training(runs: KeptRuns, seeds: Sequence[int], episodes: int = EPISODES, goa
     """Episodes until the goal and the mean of the validation curve, arm by arm; differences to `none` by pairs."""
     filled = runs.run({f"fill-s{seed}": fill_config(seed) for seed in seeds})
     configs = {f"train-{arm}-s{seed}": training_config(arm, seed, episodes) for seed in seeds for arm in ARMS}
-    pools = {f"train-{FILLED}-s{seed}": pool_path(runs.work, f"fill-s{seed}") for seed in seeds}
+    pools = {f"train-{arm}-s{seed}": pool_path(runs.work, f"fill-s{seed}") for seed in seeds for arm in FROM_FILLED}
     done = runs.run(configs, pools)
     rows = []
     for seed in seeds:
@@ -110,7 +116,7 @@ def _differences(rows: Sequence[dict[str, Any]], arm: str) -> dict[str, Any]:
         key: effect_of(paired_interval([row[arm][key] - row[NONE][key] for row in rows]), len(rows))
         for key in ("episodes_to_goal", "mean", "last")
     }
-    if arm == FILLED:
+    if arm in FROM_FILLED:
         costs = [row[arm]["episodes_to_goal"] + row["filling_episodes"] - row[NONE]["episodes_to_goal"] for row in rows]
         found["episodes_to_goal_with_filling"] = effect_of(paired_interval(costs), len(rows))
     return found

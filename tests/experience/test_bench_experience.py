@@ -18,7 +18,8 @@ from benchmarks.experience_modes import CYCLES, SAMPLES, digest_of, modes, modes
 from benchmarks.experience_training import (
     ARMS,
     CREDITS,
-    FILLED,
+    EIGHTH,
+    HALF,
     NONE,
     OWN,
     credit_config,
@@ -99,13 +100,13 @@ def test_arms_differ_in_their_experience_only() -> None:
     configs = {arm: training_config(arm, 3) for arm in ARMS}
     assert len({one.model_copy(update={"experience": None}).model_dump_json() for one in configs.values()}) == 1
     assert configs[NONE].experience is None
-    filled, own = configs[FILLED].experience, configs[OWN].experience
-    assert filled is not None
-    assert own is not None
-    assert filled.strips
-    assert own.strips
-    assert (filled.updates, own.updates) == (False, True)
-    assert filled.pool != own.pool
+    sections = [one for arm in (HALF, EIGHTH, OWN) if (one := configs[arm].experience) is not None]
+    assert [(one.strips, one.updates, one.rollout_ratio) for one in sections] == [
+        (True, False, 0.5),
+        (True, False, 0.125),
+        (True, True, 0.125),
+    ]
+    assert len({one.pool for one in sections}) == 3
     credits = [credit_config("calculator", scheme, 3) for scheme in CREDITS]
     assert len({one.model_copy(update={"step_credit": "off"}).model_dump_json() for one in credits}) == 1
 
@@ -160,12 +161,15 @@ def test_tables_show_what_was_measured() -> None:
             "goal": 0.4,
             "episodes": 1024,
             "arms": dict.fromkeys(ARMS, arm),
-            "differences": {FILLED: effects, OWN: effects},
+            "differences": {
+                HALF: effects,
+                OWN: {key: one for key, one in effects.items() if key != "episodes_to_goal_with_filling"},
+            },
             "filling_episodes": 900,
         }
     )
     assert "| none | 1 of 2 | 512 |  | 0.250 |" in told
-    assert "Filling took 900 episodes" in told
+    assert told.endswith("Filling took 900 episodes; counted in: half +0 (0 to 0).")
 
 
 @pytest.mark.slow
