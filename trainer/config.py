@@ -45,6 +45,12 @@ class TrainingConfig(BaseModel):
     columns: dict[str, str] = Field(
         default_factory=dict, description="Column map of `data`: our name (prompt, answer, …) to the file's column."
     )
+    generated_tasks: str | None = Field(
+        None, description="Generated tasks (tasks.jsonl of `mcp-evo tasks generate`) that join the training problems."
+    )
+    generated_ratio: float | None = Field(
+        None, gt=0, le=1, description="Share of generated tasks among the training problems; null: 0.5."
+    )
     reward: str | None = Field(
         None, description="Own reward python:module:function (ours or TRL's signature), instead of the environment's."
     )
@@ -162,6 +168,13 @@ class TrainingConfig(BaseModel):
         )
 
     @property
+    def generated_share(self) -> float:
+        """Share of generated tasks among the training problems; 0 where none are used."""
+        if self.generated_tasks is None:
+            return 0.0
+        return 0.5 if self.generated_ratio is None else self.generated_ratio
+
+    @property
     def episodes_per_step(self) -> int:
         """Episodes of one optimiser step."""
         return self.batch_size * self.num_generations
@@ -204,6 +217,11 @@ class TrainingConfig(BaseModel):
                 f"max_episodes {self.max_episodes} is less than one step: batch_size {self.batch_size} problems x "
                 f"num_generations {self.num_generations} = {self.episodes_per_step} episodes. "
                 f"Raise max_episodes to at least {self.episodes_per_step}, or lower batch_size or num_generations."
+            )
+        if self.generated_ratio is not None and self.generated_tasks is None:
+            raise ValueError(
+                f"generated_ratio {self.generated_ratio:g} has no tasks to mix. Name them: generated_tasks=FILE "
+                "(mcp-evo tasks generate makes one), or leave generated_ratio out."
             )
         if self.loss_type == "cispo" and self.clip_range[1] < 1:
             raise ValueError(

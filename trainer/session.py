@@ -127,6 +127,7 @@ class Session:
             parameters=self.loaded.parameters,
             data_fingerprint=self.tasks.fingerprint,
             packages=_packages(),
+            **({} if self.tasks.mixture is None else {"generated_tasks": self.tasks.mixture.document()}),
         )
         self.directory.append_event(
             "started", device=str(self.loaded.device), dtype=str(self.loaded.dtype), threads=torch.get_num_threads()

@@ -25,7 +25,7 @@ from trainer.experience.manager import joined
 from trainer.models.catalog import ModelInfo, ModelKind, default_lora, resolve_model
 from trainer.reporting import check_trackers
 from trainer.request import ParsedRequest, Span, parse_request
-from trainer.settings_data import absolute_files, check_env_args, check_task_file
+from trainer.settings_data import absolute_files, check_env_args, check_generated_tasks, check_task_file
 from trainer.settings_warnings import beside_the_config, range_warnings, sampling_warnings
 
 AMOUNT_FIELDS = ("epochs", "max_steps", "max_episodes")
@@ -119,6 +119,7 @@ def resolve(
     _check_environment(config, provenance)
     check_env_args(config)
     warnings += check_task_file(config, provenance)
+    check_generated_tasks(config)
     warnings += range_warnings(config, provenance, resolved_policy)
     warnings += sampling_warnings(config)
     warnings += check_trackers(config)
@@ -371,16 +372,18 @@ def _make_paths_absolute(
         values["env_args"] = absolute_files(
             values["env_args"], config_file.resolve().parent if from_file and config_file is not None else folder
         )
-    data = values.get("data")
-    if isinstance(data, str) and data:
-        from_file = provenance["data"]["source"] == "config" and config_file is not None
-        beside = config_file.resolve().parent if from_file and config_file is not None else folder
-        path = beside / Path(data).expanduser()
-        if not path.is_file():
-            raise ConfigError(
-                f"data {data!r}: there is no file {path}. Give a .jsonl, .csv or .parquet file with one task a line."
-            )
-        values["data"] = str(path.resolve())
+    for name, hint in (
+        ("data", "Give a .jsonl, .csv or .parquet file with one task a line."),
+        ("generated_tasks", "Give the tasks.jsonl of a set: mcp-evo tasks list."),
+    ):
+        file = values.get(name)
+        if isinstance(file, str) and file:
+            from_file = provenance[name]["source"] == "config" and config_file is not None
+            beside = config_file.resolve().parent if from_file and config_file is not None else folder
+            path = beside / Path(file).expanduser()
+            if not path.is_file():
+                raise ConfigError(f"{name} {file!r}: there is no file {path}. {hint}")
+            values[name] = str(path.resolve())
 
 
 def _validate(values: dict[str, Any], provenance: dict[str, dict[str, Any]]) -> TrainingConfig:

@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from trainer.config import ConfigError, TrainingConfig
-from trainer.datafiles import DataFault, check_data
+from trainer.datafiles import DataFault, check_data, read_rows
 from trainer.envs import registry
 from trainer.envs.base import EnvironmentFault, Split
+from trainer.generation.mixing import shares
 
 
 def absolute_files(env_args: dict[str, Any], base: Path) -> dict[str, Any]:
@@ -58,3 +59,27 @@ def check_task_file(config: TrainingConfig, provenance: dict[str, dict[str, Any]
             f"Set problems={held.train} to count what there is"
         ]
     return []
+
+
+def check_generated_tasks(config: TrainingConfig) -> None:
+    """Reads the generated tasks as the worker will. Raises ConfigError for a file that cannot be used or is too short.
+
+    Which of them are problems of the run's validation or test is known to the worker only, where they are left out.
+    """
+    if config.generated_tasks is None:
+        return
+    path = Path(config.generated_tasks)
+    try:
+        rows = read_rows(path, {})
+    except DataFault as fault:
+        raise ConfigError(str(fault).replace("data: ", "generated_tasks: ", 1)) from fault
+    originals = config.problems
+    if config.data is not None:
+        originals = min(originals, check_data(Path(config.data), config.columns, config.seed).train)
+    wanted, _ = shares(config.problems, originals, config.generated_share)
+    if len(rows) < wanted:
+        raise ConfigError(
+            f"generated_tasks {path} holds {len(rows)} tasks; a share of {config.generated_share:g} of "
+            f"{config.problems} problems needs {wanted}. Generate more (mcp-evo tasks generate --count {wanted}), "
+            "lower generated_ratio, or lower problems."
+        )

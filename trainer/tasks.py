@@ -15,6 +15,7 @@ from trainer.config import TrainingConfig
 from trainer.datafiles import DataFault, read_rows, split_rows
 from trainer.envs.base import EnvironmentSpec, Row, Split
 from trainer.examples import worked_examples
+from trainer.generation.mixing import Mixture, mixed
 from trainer.rollout.types import EpisodeRequest, Message
 
 TEST_SEED = 1_000_003
@@ -28,6 +29,8 @@ class Tasks:
     train: list[Row]
     validation: list[Row]
     test: list[Row]
+    mixture: Mixture | None = None
+    """What `train` is mixed of, where generated tasks join it."""
 
     def of(self, split: Split) -> list[Row]:
         return {Split.TRAIN: self.train, Split.VALIDATION: self.validation, Split.TEST: self.test}[split]
@@ -42,11 +45,29 @@ class Tasks:
 def build_tasks(config: TrainingConfig, spec: EnvironmentSpec, folder: Path) -> Tasks:
     """The problems that a configuration asks for, worked examples before each. `folder`: what a relative `data` path is
     relative to."""
-    tasks = _problems(config, spec, folder)
+    tasks = _with_generated(config, _problems(config, spec, folder), folder)
     shown = worked_examples(config, spec)
     if not shown:
         return tasks
-    return Tasks(*([_behind(shown, row) for row in rows] for rows in (tasks.train, tasks.validation, tasks.test)))
+    train, validation, test = (
+        [_behind(shown, row) for row in rows] for rows in (tasks.train, tasks.validation, tasks.test)
+    )
+    return Tasks(train, validation, test, tasks.mixture)
+
+
+def _with_generated(config: TrainingConfig, tasks: Tasks, folder: Path) -> Tasks:
+    """The same validation and test; generated tasks among the training problems, where the configuration names some."""
+    if config.generated_tasks is None:
+        return tasks
+    train, mixture = mixed(
+        tasks.train,
+        {"validation": tasks.validation, "test": tasks.test},
+        folder / Path(config.generated_tasks).expanduser(),
+        ratio=config.generated_share,
+        problems=config.problems,
+        seed=config.seed,
+    )
+    return Tasks(train, tasks.validation, tasks.test, mixture)
 
 
 def _behind(shown: list[Message], row: Row) -> Row:

@@ -8,10 +8,11 @@ An environment is one class, built once per episode and then thrown away:
 
 Optional: `finished` (attribute or property; True ends the episode after the current turn), `close()`, `seed(value)`,
 the class attributes `system_prompt`, `tool_timeouts` (tool name → seconds) and `call_timeout_s` (seconds, all tools),
-and the class method `tasks(split, n, seed, difficulty, **env_args)`, which makes rows for users who bring no file of
-their own. A row has a `prompt` (text or chat messages); its other keys go to `reset`, and the prompt too where `reset`
-has an argument of that name. The three splits must be disjoint; the shipped environments draw the split of a problem
-from a hash of it. Methods may be `async` (`adapters`), and OpenEnv clients are played as they are (`openenv`).
+and the class methods `tasks(split, n, seed, difficulty, **env_args)`, which makes rows for users who bring no file of
+their own, `solution(row)`, the calls of a good episode, and `owner(row)`, the split that a problem belongs to. A row
+has a `prompt` (text or chat messages); its other keys go to `reset`, and the prompt too where `reset` has an argument
+of that name. The three splits must be disjoint; the shipped environments draw the split of a problem from a hash of it.
+Methods may be `async` (`adapters`), and OpenEnv clients are played as they are (`openenv`).
 
 A bad episode is data, not a crash: whatever an environment raises is recorded on that episode and nowhere else.
 """
@@ -73,6 +74,8 @@ class EnvironmentSpec:
     """Whether `reset` has an argument `prompt`."""
     solution: Callable[[Row], list[tuple[str, dict[str, Any]]]] | None = None
     """solution(row) -> the calls of a good episode, one a turn, where the class can be shown."""
+    owner: Callable[[Row], str] | None = None
+    """owner(row) -> the split that its problem belongs to, where the class can tell: a generated task is of train."""
 
     @classmethod
     def of(cls, name: str, environment: type) -> "EnvironmentSpec":
@@ -106,6 +109,7 @@ class EnvironmentSpec:
             grades="get_reward" in members,
             takes_prompt="prompt" in inspect.signature(members["reset"]).parameters,
             solution=dict(inspect.getmembers(environment, inspect.ismethod)).get("solution"),
+            owner=dict(inspect.getmembers(environment, inspect.ismethod)).get("owner"),
         )
 
     def check_graded(self) -> None:

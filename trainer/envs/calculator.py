@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from trainer.envs.arithmetic import evaluate, show
-from trainer.envs.base import Row, Split, draw
+from trainer.envs.base import Row, Split, draw, split_of
 from trainer.envs.number_task import NumberTask
 
 QUESTIONS = ("What is {e}?", "Compute {e}.", "Calculate {e}", "Please work out {e}.", "Find the value of {e}.")
@@ -63,7 +63,17 @@ class Calculator(NumberTask):
     @classmethod
     def solution(cls, row: Row) -> list[tuple[str, dict[str, Any]]]:
         """The question's own expression, then its result."""
-        found = EXPRESSION.search(row["prompt"])
-        if found is None:
-            raise ValueError("there is no expression in the prompt")
-        return [("calculate", {"expression": found.group()}), ("finish", {"answer": row["answer"]})]
+        return [("calculate", {"expression": _asked(row)}), ("finish", {"answer": row["answer"]})]
+
+    @classmethod
+    def owner(cls, row: Row) -> Split:
+        """The split of the expression."""
+        return split_of(_asked(row))
+
+
+def _asked(row: Row) -> str:
+    """The expression of a question. Raises ValueError."""
+    found = EXPRESSION.search(row["prompt"])
+    if found is None:
+        raise ValueError("there is no expression in the prompt")
+    return found.group()

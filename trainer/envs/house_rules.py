@@ -74,8 +74,18 @@ class HouseRules(NumberTask):
     @classmethod
     def solution(cls, row: Row) -> list[tuple[str, dict[str, Any]]]:
         """What the operator means in the house, written out, then its result."""
-        found = re.search(r"(\d+) @ (\d+)", row["prompt"])
-        if found is None:
-            raise ValueError("there is no `x @ y` in the prompt")
-        written = expression(row["house"], int(found.group(1)), int(found.group(2)))
+        written = expression(row["house"], *_asked(row))
         return [("calculate", {"expression": written}), ("finish", {"answer": row["answer"]})]
+
+    @classmethod
+    def owner(cls, row: Row) -> Split:
+        """The split of house and numbers. With new houses those of a training house are never tested."""
+        return split_of((row["house"], *_asked(row)))
+
+
+def _asked(row: Row) -> tuple[int, int]:
+    """The numbers of a question. Raises ValueError."""
+    found = re.search(r"(\d+) @ (\d+)", row["prompt"])
+    if found is None:
+        raise ValueError("there is no `x @ y` in the prompt")
+    return int(found.group(1)), int(found.group(2))

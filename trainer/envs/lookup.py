@@ -3,7 +3,7 @@
 import random
 from typing import Any
 
-from trainer.envs.base import Row, Split, draw
+from trainer.envs.base import Row, Split, draw, split_of
 
 PEOPLE = (
     "Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gina", "Hugo", "Ida", "Jon", "Kim", "Leo",
@@ -71,6 +71,11 @@ class Lookup:
             calls.append(("look_up", {"person": person, "field": field}))
             person = facts[person][field]
         return [*calls, ("finish", {"answer": row["answer"]})]
+
+    @classmethod
+    def owner(cls, row: Row) -> Split:
+        """The split of the register."""
+        return split_of(row["register"])
 
     def reset(self, answer: str = "", register: int = 0, **_: Any) -> None:
         """Takes the expected answer and the seed of the facts."""

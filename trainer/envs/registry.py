@@ -107,7 +107,8 @@ def spec_of(name: str, thing: Any, env_args: Mapping[str, Any]) -> EnvironmentSp
     if environment is factory and not adapters.needs_facade(environment):
         return EnvironmentSpec.of(name, environment)
     facade = EnvironmentSpec.of(name, adapters.facade_of(environment, factory))
-    return replace(facade, tasks=dict(inspect.getmembers(environment, inspect.ismethod)).get("tasks"))
+    own = dict(inspect.getmembers(environment, inspect.ismethod))
+    return replace(facade, tasks=own.get("tasks"), solution=own.get("solution"), owner=own.get("owner"))
 
 
 def load_object(reference: str, folders: tuple[Path, ...] = ()) -> object:

@@ -25,7 +25,9 @@ SPLITS: tuple[SplitName, ...] = ("train", "validation", "test")
 MAX_EPISODES = 1_000_000
 """A plan with more is a slip of the keyboard."""
 
-OF_THE_ENVIRONMENT = ("env_args", "data", "columns", "reward", "folder", "system_prompt")
+OF_THE_ENVIRONMENT = (
+    "env_args", "data", "columns", "generated_tasks", "generated_ratio", "reward", "folder", "system_prompt",
+)  # fmt: skip
 """Fields that mean nothing to another environment than the one they were written for."""
 
 

@@ -4,13 +4,19 @@ import json
 import queue
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from trainer.models.parsing import ToolCall
 
 
 class ToolTimeout(Exception):
     """A tool did not answer in time; the text says within which."""
+
+
+class Worker(Protocol):
+    """Runs one call at a time. Raises what the call raises, and ToolTimeout."""
+
+    def run(self, job: Callable[[], Any], timeout_s: float) -> Any: ...
 
 
 class _Worker:
@@ -45,10 +51,13 @@ class _Worker:
 class ToolRunner:
     """Runs the calls of one engine. Not thread safe."""
 
-    def __init__(self, timeout_s: float, timeouts: Mapping[str, float] | None = None) -> None:
-        """`timeouts`: seconds for single tools, instead of `timeout_s`."""
+    def __init__(
+        self, timeout_s: float, timeouts: Mapping[str, float] | None = None, worker: Worker | None = None
+    ) -> None:
+        """`timeouts`: seconds for single tools, instead of `timeout_s`. `worker`: what runs the calls, instead of a
+        thread that each of them is handed to."""
         self.timeout_s, self.timeouts = timeout_s, timeouts or {}
-        self._worker = _Worker()
+        self._worker = worker or _Worker()
 
     def call(self, environment: Any, allowed: tuple[str, ...], call: ToolCall) -> tuple[str, bool]:
         """(text for the model, whether the tool answered). Raises ToolTimeout; the hanging thread is left behind."""

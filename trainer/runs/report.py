@@ -142,6 +142,9 @@ def report_lines(report: RunReport, *, width: int = 80) -> list[str]:
         f"{config.model} / {config.env} ({config.difficulty}), step {document.step} of at most "
         f"{document.planned_steps or config.planned_steps}{seconds}{device}, seed {config.seed}"
     )
+    mixture = (document.model_extra or {}).get("generated_tasks")
+    if isinstance(mixture, dict):
+        lines.append(_mixture_line(mixture))
     if len(report.reward) > 1:
         lines += ["", "Mean training reward by step"]
         lines += text_curve(report.reward, width=min(60, max(20, width - 12)))
@@ -178,6 +181,14 @@ def report_lines(report: RunReport, *, width: int = 80) -> list[str]:
     if report.files:
         lines += ["", "Files", *[f"  {name:9} {path}" for name, path in report.files.items()]]
     return lines
+
+
+def _mixture_line(mixture: dict[str, Any]) -> str:
+    """`training problems: 32 generated and 32 of the environment, from …/tasks.jsonl`."""
+    left_out = sum(mixture["left_out"].values())
+    told = f"; {left_out} left out: {', '.join(mixture['left_out'])}" if left_out else ""
+    counts = f"{mixture['generated']} generated and {mixture['originals']} original"
+    return f"training problems: {counts}, from {mixture['file']}{told}"
 
 
 _COLUMNS = (
