@@ -3,7 +3,8 @@
 1. A client that can ask its user is asked (both protocol eras); the answer is recorded with channel `elicitation`,
    because a client may be set up to answer by itself. What is approved is what was shown: the question holds the digest
    of the outcome, and a patch that changed in between is refused.
-2. Otherwise nothing is applied, and the answer names the command for a terminal, where a person types the digest.
+2. Otherwise nothing is applied, and the answer names the command for a terminal, where a person types the digest. So
+   it is for a client whose token may not approve (`mcp_server/roles.py`).
 3. No argument of any tool approves. The decision is a parameter that the client's user fills; what a model sends under
    its name is ignored by the SDK and refused by our argument check.
 """
@@ -17,9 +18,11 @@ from mcp_types import ClientCapabilities
 from pydantic import BaseModel, Field
 
 from mcp_server.answers import clip, visible_text
+from mcp_server.roles import Role, caller_now, refusal
 from mcp_server.state import ServerState
 
 if TYPE_CHECKING:
+    from optimizer.approvals import Origin
     from optimizer.home import Home
     from optimizer.patch_store import PatchRecord
     from optimizer.promote import Digests
@@ -55,9 +58,19 @@ async def show(ctx: Context[ServerState, Any], patch_id: str | None) -> Shown:
 
 async def ask(ctx: Context[ServerState, Any], shown: Annotated[Shown, Resolve(show)]) -> "Decision | Elicit[Decision]":
     """Asks the user where the client can; else the decision is `later`."""
-    if not shown.may_approve or not can_ask(ctx.client_capabilities):
+    if not shown.may_approve or why_not_asked(ctx) is not None:
         return Decision(decision="later", reason="")
     return Elicit(question(shown), Decision)
+
+
+def why_not_asked(ctx: Context[ServerState, Any]) -> str | None:
+    """Why the user of this client cannot be asked for a decision, or None."""
+    if not can_ask(ctx.client_capabilities):
+        return "this client cannot ask its user"
+    caller = caller_now()
+    if not caller.role.includes(Role.APPROVE):
+        return refusal("approving", Role.APPROVE, caller)
+    return None
 
 
 def can_ask(capabilities: ClientCapabilities | None) -> bool:
@@ -122,7 +135,7 @@ def waiting_patch(home: "Home") -> "PatchRecord":
     raise PatchError(f"no patch waits for a person. Patches: {known}")
 
 
-def apply_decision(state: ServerState, shown: Shown, decision: Decision) -> "PatchRecord":
+def apply_decision(state: ServerState, shown: Shown, decision: Decision, origin: "Origin") -> "PatchRecord":
     """Carries out what the person said about what was shown. Raises ApprovalError, PatchError, BankError."""
     from optimizer.approvals import ApprovalError, Channel
     from optimizer.patch_store import Stage
@@ -132,11 +145,11 @@ def apply_decision(state: ServerState, shown: Shown, decision: Decision) -> "Pat
     patch_id = shown.record.patch_id
     record = home.patches.read(patch_id)
     if decision.decision == "reject":
-        return reject(home, patch_id, Channel.ELICITATION, decision.reason or "no reason given")
+        return reject(home, patch_id, Channel.ELICITATION, decision.reason or "no reason given", origin=origin)
     if decision.decision == "approve" and record.stage is not Stage.APPROVED:
         if current_digests(home, record) != shown.digests:
             raise ApprovalError(f"patch {patch_id} or its skill changed after it was shown: nothing was applied")
-        approve(home, patch_id, Channel.ELICITATION, reason=decision.reason or None)
+        approve(home, patch_id, Channel.ELICITATION, reason=decision.reason or None, origin=origin)
         record = home.patches.read(patch_id)
     if record.stage is Stage.APPROVED:
         promote(home, patch_id)

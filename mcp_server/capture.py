@@ -22,6 +22,7 @@ from mcp_types import INVALID_PARAMS, CallToolResult, InputRequiredResult
 from pydantic import BaseModel
 
 from mcp_server.answers import clip
+from mcp_server.roles import token_name
 from mcp_server.state import LAYER_VARIABLE, ServerState
 
 SESSION_META = "mcp-evo/session"
@@ -69,7 +70,7 @@ class Capture:
             if outcome is not None:
                 with anyio.CancelScope(shield=True):
                     await anyio.to_thread.run_sync(
-                        self._record, ctx, session, params, outcome, began, time.monotonic() - clock
+                        self._record, ctx, session, params, outcome, began, time.monotonic() - clock, token_name()
                     )
 
     def _record(
@@ -80,6 +81,7 @@ class Capture:
         outcome: "tuple[Any, str | None]",
         began: float,
         duration_s: float,
+        token: str | None,
     ) -> None:
         import msgspec
 
@@ -109,6 +111,7 @@ class Capture:
                         run_id=run_of(arguments, response),
                     ),
                     call_id=call_id_of(params),
+                    token=token,
                 )
             )
         except (OSError, WorkspaceError, BadId) as error:

@@ -1,10 +1,11 @@
 """The server over streamable HTTP, for clients on this machine that do not start it themselves.
 
-1. Every request needs the bearer token of the workspace, on every path. It lies in a file that only its owner can read,
-   made once with O_EXCL; it is never printed, logged or put into a URL.
+1. Every request needs a bearer token, on every path: the plain one of the workspace, which lies in a file that only its
+   owner can read and is never printed, logged or put into a URL, or a named one with a role (`mcp_server/tokens.py`).
 2. Host and Origin are checked against explicit lists (DNS rebinding: a web page whose name resolves to 127.0.0.1 would
    otherwise speak to us), by us for every path and by the SDK once more.
-3. Only loopback addresses are bound, unless the names under which clients will come are given as well.
+3. Only loopback addresses are bound, unless that is allowed and the names under which clients will come are given.
+4. Bodies, sessions, idle time and requests at a time are bounded (`Limits`): 413, 503, 404 and 429 say so.
 
 Imported by `mcp-evo serve --http` only: a stdio server starts without any of it.
 """
@@ -15,6 +16,7 @@ import re
 import secrets
 import shlex
 import socket
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,14 +24,19 @@ from typing import Any
 
 import anyio
 import uvicorn
+from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
 from mcp.server.mcpserver import MCPServer
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from mcp_server.roles import OWNER, Caller, Role
 from mcp_server.secret_files import SecretError, secret_in
 from mcp_server.state import ServerState
+from mcp_server.tokens import TokenError, Tokens
 
 MCP_PATH = "/mcp"
 
@@ -41,9 +48,6 @@ TOKEN_FILE = "http-token"
 TOKEN_BYTES = 32
 
 TOKEN_PATTERN = re.compile(r"[A-Za-z0-9_-]{32,256}\Z")
-
-MAX_SESSIONS = 100
-"""Clients at a time; each costs memory until it is idle for half an hour (the SDK's default)."""
 
 BACKLOG = 256
 """Connections that may wait to be accepted."""
@@ -60,6 +64,22 @@ class HttpError(Exception):
 
 
 @dataclass(frozen=True)
+class Limits:
+    """What clients may take of the server."""
+
+    body_bytes: int = 4 * 2**20
+    """Of one request; the largest arguments of ours are texts of some kilobytes. Beyond: 413."""
+    sessions: int = 100
+    """Sessions at a time, in the protocol that has them; each costs memory until it ends. Beyond: 503."""
+    idle_s: float = 30 * 60
+    """After which a session without a request under way ends. Afterwards: 404, and the client opens another."""
+    at_a_time: int = 256
+    """Requests under way for one token, open streams included. Beyond: 429."""
+    connections: int = 1024
+    """Of all clients together, with a token or without. Beyond: 503."""
+
+
+@dataclass(frozen=True)
 class Address:
     """Where to listen, and under which names clients may come."""
 
@@ -71,6 +91,8 @@ class Address:
     """Further values of the Host header: `name` (with our port or without one) or `name:port`."""
     allow_origins: tuple[str, ...] = field(default=())
     """Further values of the Origin header: web pages that may call us."""
+    allow_remote: bool = False
+    """Whether other machines may reach it."""
 
     def __post_init__(self) -> None:
         """Raises HttpError for an address that is refused."""
@@ -80,10 +102,10 @@ class Address:
         for origin in self.allow_origins:
             if _ORIGIN_PATTERN.match(origin) is None:
                 raise HttpError(f"--allow-origin {origin!r} is no origin: give https://name or https://name:port")
-        if not is_loopback(self.host) and not self.allow_hosts:
+        if not is_loopback(self.host) and not (self.allow_remote and self.allow_hosts):
             raise HttpError(
-                f"--host {self.host} can be reached from other machines, which is refused without a list of names: "
-                "give --allow-host NAME for each name under which clients come, or leave --host out (127.0.0.1)"
+                f"--host {self.host} can be reached from other machines, which is refused: give --allow-remote and "
+                "--allow-host NAME for each name under which clients come, or leave --host out (127.0.0.1)"
             )
 
     def hosts(self, port: int) -> list[str]:
@@ -128,55 +150,105 @@ def token_of(root: Path, *, renew: bool = False) -> str:
 
 
 class Guard:
-    """Lets through what has the right Host, Origin and token; everything else gets a status and a reason."""
+    """Lets through what has the right Host, Origin and token; everything else gets a status and a reason.
 
-    def __init__(self, app: ASGIApp, token: str, hosts: Sequence[str], origins: Sequence[str]) -> None:
-        self.app, self.hosts, self.origins = app, frozenset(hosts), frozenset(origins)
-        self._expected = f"Bearer {token}".encode()
+    What it lets through carries its caller in the scope, as the SDK expects one: a session and a question belong to the
+    caller that opened them.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        who: Callable[[str], Caller | None],
+        hosts: Sequence[str],
+        origins: Sequence[str],
+        at_a_time: int = Limits.at_a_time,
+    ) -> None:
+        self.app, self.who, self.at_a_time = AuthContextMiddleware(app), who, at_a_time
+        self.hosts, self.origins = frozenset(hosts), frozenset(origins)
+        self._under_way: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            refused = self.refusal(Headers(scope=scope))
-            if refused is not None:
-                await refused(scope, receive, send)
-                return
-        elif scope["type"] != "lifespan":  # there are no web sockets here
-            return
-        await self.app(scope, receive, send)
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+        elif scope["type"] == "http":  # there are no web sockets here
+            found = self.look_at(Headers(scope=scope))
+            if isinstance(found, Response):
+                await found(scope, receive, send)
+            else:
+                await self._serve(found, scope, receive, send)
 
-    def refusal(self, headers: Headers) -> Response | None:
-        """What is answered instead, or None. What was wrong is said, what would be right is not."""
+    async def _serve(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._under_way[caller.name] >= self.at_a_time:
+            busy = f"{self.at_a_time} requests of this token are under way already: wait for one of them to end"
+            await Response(busy, status_code=429, headers={"retry-after": "1"})(scope, receive, send)
+            return
+        self._under_way[caller.name] += 1
+        try:
+            await self.app({**scope, "user": _user_of(caller)}, receive, send)
+        finally:
+            self._under_way[caller.name] -= 1
+
+    def look_at(self, headers: Headers) -> "Caller | Response":
+        """Who comes, or what is answered instead. What was wrong is said, what would be right is not."""
         if headers.get("host", "").lower() not in self.hosts or len(headers.getlist("host")) != 1:
             return Response("this Host is not allowed; see --allow-host", status_code=421)
         origins = headers.getlist("origin")
         if origins and (len(origins) > 1 or origins[0].lower() not in self.origins):
             return Response("this Origin is not allowed; see --allow-origin", status_code=403)
         given = headers.getlist("authorization")
-        if len(given) != 1 or not self._is_token(given[0]):
-            challenge = {"www-authenticate": 'Bearer realm="mcp-evo"'}
+        caller = self._caller(given[0]) if len(given) == 1 else None
+        if caller is None:
             return Response(
-                f"a bearer token is needed: it is in the file {TOKEN_FILE} of the workspace",
+                f"a bearer token is needed: that in the file {TOKEN_FILE} of the workspace, or a named one "
+                "(mcp-evo tokens)",
                 status_code=401,
-                headers=challenge,
+                headers={"www-authenticate": 'Bearer realm="mcp-evo"'},
             )
-        return None
+        return caller
 
-    def _is_token(self, given: str) -> bool:
+    def _caller(self, given: str) -> Caller | None:
         scheme, _, value = given.partition(" ")
-        normal = f"{scheme.capitalize()} {value.strip()}".encode("utf-8", "replace")
-        return hmac.compare_digest(normal, self._expected)
+        return self.who(value.strip()) if scheme.lower() == "bearer" else None
 
 
-def application(server: MCPServer[ServerState], address: Address, port: int, token: str) -> ASGIApp:
+def _user_of(caller: Caller) -> AuthenticatedUser:
+    """The caller as the SDK knows callers. The token itself is not handed on: nothing behind the guard needs it."""
+    return AuthenticatedUser(
+        AccessToken(token="", client_id=caller.name, scopes=[str(caller.role)], subject=caller.mark or None)
+    )
+
+
+def whose(token: str, named: Tokens) -> Callable[[str], Caller | None]:
+    """Tells whose a token is: the plain one's owner, the holder of a named one, nobody. Compares in constant time."""
+    expected = token.encode()
+
+    def who(secret: str) -> Caller | None:
+        owner = hmac.compare_digest(secret.encode("utf-8", "replace"), expected)
+        other = named.caller(secret)
+        return Caller(OWNER, Role.APPROVE) if owner else other
+
+    return who
+
+
+def application(
+    server: MCPServer[ServerState],
+    address: Address,
+    port: int,
+    who: Callable[[str], Caller | None],
+    limits: Limits = Limits(),
+) -> ASGIApp:
     """The guarded ASGI application of a server that listens on `port`."""
     hosts, origins = address.hosts(port), address.origins(port)
     app = server.streamable_http_app(
         streamable_http_path=MCP_PATH,
         host=address.host,
-        max_sessions=MAX_SESSIONS,
+        max_request_body_size=limits.body_bytes,
+        max_sessions=limits.sessions,
+        session_idle_timeout=limits.idle_s,
         transport_security=TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins),
     )
-    return Guard(app, token, hosts, origins)
+    return Guard(app, who, hosts, origins, limits.at_a_time)
 
 
 def bind(address: Address) -> socket.socket:
@@ -203,13 +275,19 @@ def serve(
     on_ready: Callable[[str], None],
     *,
     renew: bool = False,
+    limits: Limits = Limits(),
 ) -> None:
     """Serves until SIGINT or SIGTERM; `on_ready(url)` is called once the socket listens. Raises HttpError, OSError."""
-    token = token_of(root, renew=renew)
+    token, named = token_of(root, renew=renew), Tokens(root)
+    try:
+        named.read()
+    except TokenError as error:
+        raise HttpError(str(error)) from error
     with bind(address) as listening:
         port = int(listening.getsockname()[1])
         config = uvicorn.Config(
-            application(server, address, port, token),
+            application(server, address, port, whose(token, named), limits),
+            limit_concurrency=limits.connections,
             log_level="warning",
             access_log=False,
             server_header=False,

@@ -24,6 +24,7 @@ from mcp_server.notifying import Updates, watch, watch_places
 from mcp_server.prompts import add_prompts, check_prompt
 from mcp_server.question_state import QuestionState
 from mcp_server.resources import add_resources
+from mcp_server.roles import RoleGuard
 from mcp_server.served_skills import ServedSkills
 from mcp_server.skills_over_mcp import SkillsExtension, serves
 from mcp_server.state import ServerState
@@ -116,6 +117,7 @@ def build_server(workspace: Path | str, *, session: str | None = None) -> MCPSer
         subscriptions=updates.bus,
         log_level="WARNING",
     )
+    server.middleware.append(RoleGuard(server))
     server.skills = skills
     skills.add_template(server)
     updates.serve(server)

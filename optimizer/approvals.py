@@ -218,19 +218,21 @@ class ApprovalLedger:
                 write_json_atomic(path, spent.model_dump(mode="json"))
 
 
-def check_terminal(is_terminal: bool, environment: Mapping[str, str] | None = None) -> None:
-    """Raises ApprovalError unless a person can be at this terminal."""
+def check_terminal(
+    is_terminal: bool, environment: Mapping[str, str] | None = None, *, command: str = "mcp-evo approve"
+) -> None:
+    """Raises ApprovalError unless a person can be at this terminal; `command` is what they should give there."""
     variables = os.environ if environment is None else environment
     if not is_terminal:
         raise ApprovalError(
             "approving needs a person at a terminal, and standard input is none. "
-            "Run `mcp-evo approve` in a terminal of your own"
+            f"Run `{command}` in a terminal of your own"
         )
     driven = next((name for name in AGENT_VARIABLES if variables.get(name)), None)
     if driven is not None:
         raise ApprovalError(
             f"this shell belongs to an agent ({driven} is set): an agent cannot approve. "
-            "Run `mcp-evo approve` in a terminal of your own"
+            f"Run `{command}` in a terminal of your own"
         )
 
 

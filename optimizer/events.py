@@ -75,6 +75,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     """Type of a sub-agent; a harness fork has none."""
     time_text: str | None = None
     """The time as its source wrote it, where it was text."""
+    token: str | None = None
+    """Name of the token that the client showed, over HTTP."""
     line: int = -1
 
     @property

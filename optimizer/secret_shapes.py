@@ -152,6 +152,7 @@ SHAPES: tuple[Shape, ...] = (
         ("PRIVATE KEY",),
     ),
     Shape("private-key", r"Private-Lines: \d+\s[A-Za-z0-9+/=\s\\]{40,}", ("Private-Lines:",)),
+    _key("mcp-evo-token", "mcpevo_", body=r"[A-Za-z0-9_-]{40,64}"),
     _key("age-key", "AGE-SECRET-KEY-1", body=r"[A-Z0-9]{50,60}"),
     _key("anthropic-key", "sk-ant-"),
     _key("api-key", "sk-"),

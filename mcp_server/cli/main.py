@@ -52,6 +52,7 @@ COMMANDS: dict[str, Command] = {
     "doctor": Command("mcp_server.cli.doctor"),
     "setup": Command("mcp_server.cli.setup"),
     "serve": Command("mcp_server.cli.serve", starts_fast=True),
+    "tokens": Command("mcp_server.cli.tokens"),
 }
 """Command → module, in the order of the help page."""
 

@@ -41,13 +41,20 @@ def register(app: "typer.Typer") -> None:
         allow_origin: Annotated[
             list[str] | None, typer.Option(metavar="URL", help="Web page that may call, besides our own.")
         ] = None,
+        allow_remote: Annotated[
+            bool, typer.Option("--allow-remote", help="Let other machines reach it; needs --allow-host.")
+        ] = False,
         new_token: Annotated[bool, typer.Option("--new-token", help="Make a new token; the old one ends.")] = False,
         as_json: Annotated[bool, typer.Option("--json", help="With --http: where it listens, as JSON.")] = False,
     ) -> None:
         """Serve the tools to an MCP client: over stdio (started by the client, not by hand), or over HTTP."""
         state: CliState = context.obj
         given = {"--host": host, "--port": port, "--allow-host": allow_host, "--allow-origin": allow_origin}
-        given |= {"--new-token": new_token or None, "--json": as_json or None}
+        given |= {
+            "--allow-remote": allow_remote or None,
+            "--new-token": new_token or None,
+            "--json": as_json or None,
+        }
         for name in (name for name, value in given.items() if value is not None and not http):
             raise typer.BadParameter("it means something together with --http only", param_hint=name)
         try:
@@ -65,6 +72,7 @@ def register(app: "typer.Typer") -> None:
                 over_http.DEFAULT_PORT if port is None else port,
                 tuple(allow_host or ()),
                 tuple(allow_origin or ()),
+                allow_remote,
             )
         except over_http.HttpError as error:
             raise typer.BadParameter(str(error)) from error
@@ -99,11 +107,12 @@ def start(arguments: Sequence[str]) -> int | None:
             return None
         options[name] = value if sign else rest.pop(0)
     gc.disable()
+    from trainer.runs.errors import WorkspaceError
     from trainer.runs.workspace import find_workspace
 
     try:
         server = make_server(find_workspace(options.get("--workspace")), options.get("--session"))
-    except ValueError as error:
+    except (ValueError, WorkspaceError) as error:
         print(f"mcp-evo: {error}", file=sys.stderr)
         return 1
     server.run("stdio")

@@ -11,8 +11,9 @@ from mcp_types import CallToolResult
 from pydantic import Field
 
 from mcp_server.answers import Answer, Next, Part, answer, clip
-from mcp_server.approvals import MAX_DIFF, Decision, Shown, apply_decision, ask, can_ask, show, verdict_text
+from mcp_server.approvals import MAX_DIFF, Decision, Shown, apply_decision, ask, show, verdict_text, why_not_asked
 from mcp_server.proposing import Draft, propose_from_finding, propose_text
+from mcp_server.roles import origin_of
 from mcp_server.tooling import ToolSpec
 from mcp_server.tools.monitoring import MAX_WAIT_S, PROGRESS_S
 from mcp_server.tools.training import EvoContext, state_of
@@ -263,8 +264,8 @@ async def review_patch(
     argument approves."""
     state = state_of(ctx)
     decision = decided.data if isinstance(decided, AcceptedElicitation) else Decision(decision="later", reason="")
-    record = await anyio.to_thread.run_sync(apply_decision, state, shown, decision)
-    asked = shown.may_approve and can_ask(ctx.client_capabilities)
+    record = await anyio.to_thread.run_sync(apply_decision, state, shown, decision, origin_of(ctx.request_context))
+    not_asked = why_not_asked(ctx)
     applied = record.stage == "active"
     command = None if applied or not shown.may_approve else state.command("approve", record.patch_id)
     extra = record.model_extra or {}
@@ -272,7 +273,7 @@ async def review_patch(
         patch_id=record.patch_id,
         applied=applied,
         stage=str(record.stage),
-        decision=decision.decision if asked else "not_asked",
+        decision=decision.decision if shown.may_approve and not_asked is None else "not_asked",
         skill=record.skill,
         version=extra.get("version"),
         profile=record.profile,
@@ -287,10 +288,10 @@ async def review_patch(
         approve_command=command,
         next=_after_review(record, shown, command),
     )
-    return answer(_review_text(data, shown), data)
+    return answer(_review_text(data, shown, not_asked), data)
 
 
-def _review_text(data: ReviewAnswer, shown: Shown) -> str:
+def _review_text(data: ReviewAnswer, shown: Shown, not_asked: str | None) -> str:
     head = f"Patch {data.patch_id} of {data.skill}: {verdict_text(shown.record)}"
     if data.applied:
         return f"{head} It is in force as {data.version}."
@@ -298,7 +299,8 @@ def _review_text(data: ReviewAnswer, shown: Shown) -> str:
         return f"{head} It is rejected and will not be proposed again."
     if shown.why_not is not None:
         return f"{head} NOT applied: {shown.why_not}."
-    return f"{head} NOT applied: a person has to approve it. In a terminal of their own: {data.approve_command}"
+    why = "" if not_asked is None else f" ({not_asked})"
+    return f"{head} NOT applied: a person has to approve it{why}. In a terminal of their own: {data.approve_command}"
 
 
 def _after_review(record: Any, shown: Shown, command: str | None) -> Next:

@@ -3,15 +3,18 @@
 from typing import Annotated, Any, Literal
 
 import anyio.to_thread
-from mcp.server.mcpserver import Context
+from mcp.server.elicitation import AcceptedElicitation
+from mcp.server.mcpserver import Context, ElicitationResult, Resolve
 from mcp_types import CallToolResult
 from pydantic import Field
 
 from mcp_server.answers import Answer, Next, Part, answer, clip
 from mcp_server.background import look_once
 from mcp_server.campaign_answers import CHECK_AGAIN_S, CampaignPart, after_campaign, campaign_part, campaign_text
+from mcp_server.campaign_approvals import RunDecision, WaitingRun, apply_run_decision, ask_about_run, show_run
 from mcp_server.campaigning import CampaignView, CampaignWish, begin
 from mcp_server.capture import session_of
+from mcp_server.roles import origin_of
 from mcp_server.run_views import Evaluation, evaluation, run_line
 from mcp_server.starting import Started, StartRequest, overruled, shown_settings, start_training_run
 from mcp_server.state import ServerState
@@ -60,6 +63,8 @@ class StartAnswer(Answer):
 
 async def start_training(
     ctx: EvoContext,
+    waiting: Annotated[WaitingRun | None, Resolve(show_run)],
+    decided: Annotated[ElicitationResult[RunDecision], Resolve(ask_about_run)],
     request: Annotated[str, Field(description="English or Chinese: 'tiny on 64 mixed problems, reward >= 0.9'.")] = "",
     overrides: Annotated[
         dict[str, Any] | None,
@@ -88,6 +93,9 @@ async def start_training(
     if campaign is not None and resume is not None:
         raise RunError("resume goes on with one run; a campaign goes on with campaign={'resume': id}: give one of them")
     if campaign is not None:
+        if waiting is not None and isinstance(decided, AcceptedElicitation):
+            origin = origin_of(ctx.request_context)
+            await anyio.to_thread.run_sync(apply_run_decision, state, waiting, decided.data, origin)
         view = await anyio.to_thread.run_sync(lambda: begin(state, wanted, CampaignWish.of(campaign)))
         return answer(campaign_text(view), _campaign_started(state, view, wanted))
     started = await anyio.to_thread.run_sync(start_training_run, state, wanted)

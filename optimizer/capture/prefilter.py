@@ -12,7 +12,7 @@ MARKS = (
     *("sq0atp-", "sq0csp-", "dapi", "lin_api_", "secret_", "ntn_", "figd_", "gsk_", "r8_", "pplx-", "xai-", "nvapi-"),
     *("tgp_v1_", "sntrys_", "sntryu_", "NRAK-", "glsa_", "glc_", "hvs.", "hvb.", "dp.pt.", "dp.st.", "pul-", "sbp_"),
     *("pscale_tkn_", "pscale_oauth_", "PMAK-", "LTAI", "AKID", "AGE-SECRET-KEY-1", "dckr_pat_", "FlyV1 ", "EAA"),
-    *("HRKU-", "eyJ", "ATATT3", "ATCTT3", "tskey-", "xkeysib-", "re_", "CFPAT-", "nfp_", "lsv2_", "jina_"),
+    *("mcpevo_", "HRKU-", "eyJ", "ATATT3", "ATCTT3", "tskey-", "xkeysib-", "re_", "CFPAT-", "nfp_", "lsv2_", "jina_"),
 )  # fmt: skip
 """Beginnings of keys by which their makers are known; no letter or digit stands before them."""
 

@@ -65,12 +65,14 @@ def serving(root: Path, log: Path, *arguments: str, **more: str) -> Iterator[Htt
 
 
 @asynccontextmanager
-async def over_http(server: HttpServer, era: str, headers: dict[str, str] | None = None) -> AsyncIterator[Caller]:
-    """An SDK client with the token, or with other headers."""
+async def over_http(
+    server: HttpServer, era: str, headers: dict[str, str] | None = None, user: Any = None
+) -> AsyncIterator[Caller]:
+    """An SDK client with the token, or with other headers; `user` answers what it is asked."""
     sent = {"Authorization": f"Bearer {server.token}"} if headers is None else headers
     async with (
         create_mcp_http_client(headers=sent) as http,
-        Client(streamable_http_client(server.url, http_client=http), mode=era) as client,
+        Client(streamable_http_client(server.url, http_client=http), mode=era, elicitation_callback=user) as client,
     ):
         yield Caller(client)
 

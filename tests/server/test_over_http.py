@@ -226,11 +226,12 @@ def test_a_token_that_others_can_read_or_have_put_there_is_refused(tmp_path: Pat
 # ---- the address
 
 
-def test_addresses_that_others_reach_need_names() -> None:
+def test_addresses_that_others_reach_need_leave_and_names() -> None:
     for host in ("0.0.0.0", "::", "192.168.1.2", "myhost", "example.org"):
-        with pytest.raises(HttpError, match="--allow-host"):
-            Address(host)
-        assert Address(host, allow_hosts=("evo.example",))
+        for halfway in ({}, {"allow_hosts": ("evo.example",)}, {"allow_remote": True}):
+            with pytest.raises(HttpError, match="--allow-remote and --allow-host"):
+                Address(host, **halfway)
+        assert Address(host, allow_hosts=("evo.example",), allow_remote=True)
     for host in ("127.0.0.1", "127.1.2.3", "::1", "localhost"):
         assert Address(host).allow_hosts == ()
 
@@ -244,9 +245,8 @@ def test_a_name_is_a_name_and_no_pattern(name: str) -> None:
 
 
 def test_the_lists_are_exact() -> None:
-    address = Address(
-        "0.0.0.0", allow_hosts=("Evo.example", "other:80", "[fe80::1]"), allow_origins=("https://A.example",)
-    )
+    names = ("Evo.example", "other:80", "[fe80::1]")
+    address = Address("0.0.0.0", allow_hosts=names, allow_origins=("https://A.example",), allow_remote=True)
     assert address.hosts(7) == [
         "127.0.0.1:7", "localhost:7", "[::1]:7", "evo.example", "evo.example:7", "other:80", "[fe80::1]", "[fe80::1]:7",
     ]  # fmt: skip
@@ -259,7 +259,10 @@ def test_the_lists_are_exact() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["--http", "--host", "0.0.0.0"], 2, "--allow-host"),
+        (["--http", "--host", "0.0.0.0"], 2, "--allow-remote"),
+        (["--http", "--host", "0.0.0.0", "--allow-remote"], 2, "--allow-host"),
+        (["--http", "--host", "0.0.0.0", "--allow-host", "evo.example"], 2, "--allow-remote"),
+        (["--allow-remote"], 2, "--http"),
         (["--http", "--allow-host", "*"], 2, "is no host"),
         (["--http", "--port", "70000"], 2, "65535"),
         (["--host", "127.0.0.1"], 2, "--http"),
