@@ -281,10 +281,15 @@ async def analyze_run(ctx: EvoContext, run_id: RunId = None) -> Annotated[CallTo
         step = Next(
             say="It is not over: watch it to its end, then analyse it again.", tool="monitor_run", arguments=watch
         )
-    elif movable is not None:
+    elif movable is not None and document.session is None:
         step = Next(say="Turn the finding into a patch.", tool="propose_patch", arguments={"finding": movable.id})
     else:
-        step = Next(say="No policy lever was found; look at the agent's own work.", tool="segment_trajectories")
+        found_here = "No policy lever was found" if movable is None else f"{movable.id} has a lever"
+        step = Next(
+            say=f"{found_here}; look at the work that launched the run before anything is proposed.",
+            tool="segment_trajectories",
+            arguments={} if document.session is None else {"session": document.session},
+        )
     data = AnalysisAnswer(
         run_id=document.run_id,
         state=str(document.state),

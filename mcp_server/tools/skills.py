@@ -9,10 +9,10 @@ from pydantic import Field
 from mcp_server.answers import Answer, Next, Part, answer, clip, compact
 from mcp_server.state import ServerState
 from mcp_server.tooling import ToolSpec
-from mcp_server.tools.training import EvoContext, state_of
+from mcp_server.tools.training import EXAMPLE_REQUEST, EvoContext, state_of
 
 if TYPE_CHECKING:
-    from skill_bank.bank import CompileReport
+    from skill_bank.bank import CompileReport, SkillBank
     from skill_bank.types import SkillInfo
 
 MAX_PROBLEMS = 10
@@ -41,18 +41,14 @@ async def load_skill(
         text = bank.load_compiled(skill)
         record = bank.version(skill)
         children = list(bank.children(skill))
-        step = (
-            Next(say=f"Follow the skill; open {children[0]} when its phase begins.")
-            if children
-            else Next(say="Follow the skill.")
-        )
+        say = "Follow the skill" + (f"; open {children[0]} when its phase begins." if children else ".")
         data = SkillAnswer(
             skill=skill,
             group=bank.group_of(skill),
             version=None if record is None else record.label,
             digest=None if record is None else record.digest,
             children=children,
-            next=step,
+            next=_first_call(say, first_step(bank, skill), args),
         )
         return text, data
 
@@ -61,6 +57,21 @@ async def load_skill(
         content=[TextContent(type="text", text=text)],
         structured_content=compact(data),
     )
+
+
+def first_step(bank: "SkillBank", skill: str) -> str | None:
+    """The first tool among the steps a skill declares, else that of the first skill it opens which declares one."""
+    own = bank.steps(skill)
+    if own:
+        return own[0]
+    return next((step for child in bank.children(skill) if (step := first_step(bank, child)) is not None), None)
+
+
+def _first_call(say: str, tool: str | None, args: str | None) -> Next:
+    """How a skill begins. A tool that needs what only the skill's work brings is left to the skill."""
+    if tool == "start_training":
+        return Next(say=say, tool=tool, arguments={"request": args or EXAMPLE_REQUEST})
+    return Next(say=say, tool=None if tool == "propose_patch" else tool)
 
 
 class SkillView(Part):

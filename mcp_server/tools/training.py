@@ -266,9 +266,11 @@ def _after_list(states: list[str], ids: list[str]) -> Next:
         return Next(say="Watch the active run.", tool="monitor_run", arguments={"run_id": active[0]})
     if ids:
         return Next(say="See what the newest one achieved.", tool="analyze_run", arguments={"run_id": ids[0]})
-    request = "train the tiny calculator agent on 64 mixed problems, reward >= 0.9"
-    return Next(say="Start one.", tool="start_training", arguments={"request": request})
+    return Next(say="Start one.", tool="start_training", arguments={"request": EXAMPLE_REQUEST})
 
+
+EXAMPLE_REQUEST = "train the tiny calculator agent on 64 mixed problems, reward >= 0.9"
+"""Where nobody asked for anything yet."""
 
 _SEE_RUNS = Next(say="See which runs there are.", tool="list_runs")
 

@@ -108,10 +108,15 @@ def _after_segments(found: list[SessionSegments]) -> Next:
         if named is not None:
             arguments = {"session": named.session, "layer": layer}
             return Next(say=f"Analyse the work of layer {layer}.", tool="analyze_trajectories", arguments=arguments)
+    if any(one.segments for one in found):
+        newest = next(one for one in reversed(found) if one.segments)
+        return Next(
+            say="No skill of ours was in force, so its layer is not known: analyse the whole session.",
+            tool="analyze_trajectories",
+            arguments={"session": newest.session, "layer": "any"},
+        )
     return Next(
-        say="No session worked by a skill of ours, so nothing is tied to one; open a skill before the next training.",
-        tool="load_skill",
-        arguments={"skill": "rllm-train"},
+        say="Nothing is recorded yet; open a skill, then train.", tool="load_skill", arguments={"skill": "rllm-train"}
     )
 
 

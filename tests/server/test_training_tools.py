@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from server_helpers import REQUEST, Caller, in_memory, text_of
+from server_helpers import REQUEST, Caller, events_of, in_memory, text_of
 
 pytestmark = pytest.mark.anyio
 
@@ -39,9 +39,9 @@ async def test_a_run_from_request_to_findings(root: Path, era: str) -> None:
         assert [one["name"] for one in found["parts"][4:]] == ["epoch 1", "epoch 2"]
         assert any(one.startswith("experience_harm: ") for one in found["skipped"])
         assert found["next"] == {
-            "say": "Turn the finding into a patch.",
-            "tool": "propose_patch",
-            "arguments": {"finding": first["id"]},
+            "say": f"{first['id']} has a lever; look at the work that launched the run before anything is proposed.",
+            "tool": "segment_trajectories",
+            "arguments": {"session": events_of(root)[0]["session"]},
         }
         assert Path(found["report"]).read_text(encoding="utf-8").startswith("# Report")
         listed = await caller.ok("list_runs")
