@@ -48,10 +48,12 @@ COMMANDS: dict[str, Command] = {
     "skills": Command("mcp_server.cli.skills"),
     "trajectories": Command("mcp_server.cli.trajectories"),
     "experience": Command("mcp_server.cli.experience"),
+    "tasks": Command("mcp_server.cli.tasks"),
     "audit": Command("mcp_server.cli.audit"),
     "doctor": Command("mcp_server.cli.doctor"),
     "setup": Command("mcp_server.cli.setup"),
     "serve": Command("mcp_server.cli.serve", starts_fast=True),
+    "dashboard": Command("mcp_server.cli.dashboard"),
     "tokens": Command("mcp_server.cli.tokens"),
 }
 """Command → module, in the order of the help page."""
