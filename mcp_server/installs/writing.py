@@ -39,7 +39,7 @@ def write_folder(target: Path, files: Mapping[str, bytes]) -> bool:
             for path, data in wanted.items():
                 place = fresh / path
                 place.parent.mkdir(parents=True, exist_ok=True)
-                write_bytes_atomic(place, data)
+                write_bytes_atomic(place, data, flushed=False)  # made anew where it is lost
             if target.exists():
                 os.replace(target, Path(name) / "old")  # goes with the temporary folder
             try:

@@ -26,6 +26,8 @@ ENVIRONMENT_VARIABLE = "MCP_EVO_HOME"
 ID_PATTERN = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
 """What ids of runs, patches, rounds and sessions look like; nothing that could leave a folder."""
 
+_NAME_IT = f"no workspace can be told: name one with --workspace DIR or ${ENVIRONMENT_VARIABLE}."
+
 FOLDERS = ("runs", "trajectories", "reports", "patches", "trials", "rounds", "skills", "experience")
 
 
@@ -135,18 +137,27 @@ def find_workspace(
     environment: Mapping[str, str] | None = None,
     directory: Path | None = None,
 ) -> Path:
-    """The folder that is or would be the workspace; nothing is created."""
+    """The folder that is or would be the workspace; nothing is created.
+
+    Raises WorkspaceError where nothing was named and neither working directory nor home folder can be told.
+    """
     variables = os.environ if environment is None else environment
     if option:
         return Path(option).expanduser().absolute()
     if variables.get(ENVIRONMENT_VARIABLE):
         return Path(variables[ENVIRONMENT_VARIABLE]).expanduser().absolute()
-    here = (directory or Path.cwd()).absolute()
+    try:
+        here = (directory or Path.cwd()).absolute()
+    except FileNotFoundError as error:
+        raise WorkspaceError(f"the working directory is gone, so {_NAME_IT}") from error
     for folder in (here, *here.parents):
         if (folder / FOLDER_NAME).is_dir():
             return folder / FOLDER_NAME
     if here == Path(here.anchor) or not os.access(here, os.W_OK):
-        return Path.home() / FOLDER_NAME
+        try:
+            return Path.home() / FOLDER_NAME
+        except RuntimeError as error:  # no HOME, and a user that the system does not know
+            raise WorkspaceError(f"nothing can be written in {here} and there is no home, so {_NAME_IT}") from error
     return here / FOLDER_NAME
 
 
