@@ -3,19 +3,23 @@
     python benchmarks/hook.py [--rounds 40] [--writers 100] [--events 100] [--hook PATH] [--json]
 
 Each round starts every kind once, one after the other, so that whatever else the machine does falls on all of them;
-medians and their ratios to the bare interpreter of the same installation. The kinds: an `ordinary` event of 4 KB, a
-`large` one of 100 KB, one that looks as if it held a secret and is parsed and redacted, one of a folder without a
-workspace. What must hold is the ordinary event's ratio; one in twenty events of recorded sessions looked suspicious.
+medians of the seconds and of the processor seconds (user and system) of a whole process, and their ratios to the bare
+interpreter of the same installation. The kinds: an `ordinary` event of 4 KB, a `large` one of 100 KB, one of a folder
+without a workspace, and events of 4 KB that are parsed and redacted: `false_alarm` looks as if it held a secret, the
+others hold one (an assigned value, a maker's key, a login, an option's value, a header). One in twenty events of
+recorded sessions looked suspicious. An editable installation makes every process slower, the bare one most of all: the
+ratio that a user sees is that of an ordinary installation.
 
 Then `--writers` processes append `--events` events of up to 100 KB each to one session, all at once; every line is
 read back, and what is missing, torn or doubled is counted.
 
-Exit status 1 where an ordinary event costs more than twice the bare process, or an event was lost.
+Exit status 1 where any kind takes more than twice the bare process, or an event was lost.
 """
 
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -61,36 +65,60 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in left_out}
 
 
-def process_times(hook: Path, rounds: int, folder: Path) -> dict[str, float]:
-    """Kind → median seconds of a whole process."""
+def texts() -> dict[str, str]:
+    """Kind → what a call printed. Secrets are put together here, so that no scanner finds one in this file."""
+    line = "step 12: reward=0.4375 entropy=0.0213 tokens=5120\n"
+    mixed = "x1Y2z3" * 6
+    first = {
+        "ordinary": "",
+        "false_alarm": "the secret: see below\n",
+        "assigned": f"password={mixed[:12]}\n",
+        "key": f"gh{'p_'}{mixed}\n",
+        "login": f"postgres://app:{mixed[:9]}@db.example:5432/main\n",
+        "option": f"deploy --password {mixed[:9]} main\n",
+        "header": f"curl -H 'Authorization: Bearer {mixed}' https://x.example\n",
+    }
+    return {"large": line * 2000} | {name: text + line * 80 for name, text in first.items()}
+
+
+def processor_seconds() -> float:
+    """Of all children that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def process_times(hook: Path, rounds: int, folder: Path) -> dict[str, tuple[float, float]]:
+    """Kind → median (seconds, processor seconds) of a whole process."""
     project, elsewhere = folder / "project", folder / "elsewhere"
     (project / ".mcp-evo").mkdir(parents=True)
     elsewhere.mkdir()
-    line = "step 12: reward=0.4375 entropy=0.0213 tokens=5120\n"
+    outputs = texts()
     kinds: dict[str, tuple[list[str], bytes]] = {
         "bare": ([str(hook.with_name("python")), "-c", "pass"], b""),
-        "ordinary": ([str(hook)], event(line * 80, project)),
-        "large": ([str(hook)], event(line * 2000, project)),
-        "suspicious": ([str(hook)], event(f"password={'x1y2' * 3}\n{line * 80}", project)),
-        "no_workspace": ([str(hook)], event(line * 80, elsewhere)),
+        "no_workspace": ([str(hook)], event(outputs["ordinary"], elsewhere)),
+        **{name: ([str(hook)], event(text, project)) for name, text in outputs.items()},
     }
-    seconds: dict[str, list[float]] = {name: [] for name in kinds}
+    spent: dict[str, list[tuple[float, float]]] = {name: [] for name in kinds}
     for number in range(rounds + 2):
         for name, (command, data) in kinds.items():
-            began = time.perf_counter()
+            used, began = processor_seconds(), time.perf_counter()
             done = subprocess.run(
                 command, input=data, env=environment(), cwd=folder, capture_output=True, timeout=60, check=False
             )
-            spent = time.perf_counter() - began
+            seconds = time.perf_counter() - began
             if done.returncode or done.stdout or done.stderr:
                 raise SystemExit(f"{command} ended with {done.returncode}: {done.stderr.decode(errors='replace')}")
             if number >= 2:  # the first ones compile modules and fill caches
-                seconds[name].append(spent)
+                spent[name].append((seconds, processor_seconds() - used))
     session = project / ".mcp-evo" / "trajectories" / "raw" / "30719efd-2ae1-47ec-bdbc-36adcb179464" / "events.jsonl"
-    recorded = session.read_bytes().count(b"\n")
-    if recorded != 3 * (rounds + 2):
-        raise SystemExit(f"{recorded} events were recorded of {3 * (rounds + 2)}")
-    return {name: statistics.median(values) for name, values in seconds.items()}
+    lines = session.read_bytes().splitlines()
+    redacted = sum(b"[redacted:" in line for line in lines)
+    if (len(lines), redacted) != (len(outputs) * (rounds + 2), 5 * (rounds + 2)):
+        raise SystemExit(f"{len(lines)} events were recorded, {redacted} of them redacted")
+    return {
+        name: (statistics.median(one[0] for one in values), statistics.median(one[1] for one in values))
+        for name, values in spent.items()
+    }
 
 
 def write_at_once(python: Path, writers: int, events: int, folder: Path) -> dict[str, Any]:
@@ -160,22 +188,25 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         times = process_times(hook, arguments.rounds, Path(folder))
         written = write_at_once(hook.with_name("python"), arguments.writers, arguments.events, Path(folder))
-    ratio = {name: round(value / times["bare"], 3) for name, value in times.items() if name != "bare"}
+    ratio = {name: round(value[0] / times["bare"][0], 3) for name, value in times.items() if name != "bare"}
+    processor = {name: round(value[1] / times["bare"][1], 3) for name, value in times.items() if name != "bare"}
     whole = not any(written[name] for name in ("failed_writers", "lost", "doubled", "bad_lines"))
     document = {
         "ratio": ratio,
-        "seconds": {name: round(value, 5) for name, value in times.items()},
+        "processor_ratio": processor,
+        "seconds": {name: round(value[0], 5) for name, value in times.items()},
         "rounds": arguments.rounds,
         "concurrent": written,
         "goal": GOAL,
-        "ok": ratio["ordinary"] <= GOAL and whole,
+        "ok": max(ratio.values()) <= GOAL and whole,
     }
     if arguments.json:
         print(json.dumps(document))
     else:
-        print(f"{'process':14} {'ms':>8} {'× bare':>8}")
-        for name, value in times.items():
-            print(f"{name:14} {value * 1000:8.1f} {ratio.get(name, 1.0):8.2f}")
+        print(f"{'process':14} {'ms':>8} {'× bare':>8} {'cpu ms':>8} {'× bare':>8}")
+        for name, (seconds, used) in times.items():
+            ratios = ratio.get(name, 1.0), processor.get(name, 1.0)
+            print(f"{name:14} {seconds * 1000:8.1f} {ratios[0]:8.2f} {used * 1000:8.1f} {ratios[1]:8.2f}")
         print(", ".join(f"{name} {value}" for name, value in written.items()))
     raise SystemExit(0 if document["ok"] else 1)
 

@@ -11,7 +11,8 @@
 4. The workspace's `config.yaml` may say more: `redaction: {patterns: […], fields: […], keep: […]}`, regular expressions
    of further secrets, names of further secret fields, regular expressions of what is none. Nothing switches it off.
 
-Standard library only, and little of it: the hook imports this. Patterns are compiled when first needed.
+Standard library only, and little of it: the hook imports this. A pattern is compiled where a plain search has found
+that it may match, which is most of what a process pays that redacts one event.
 """
 
 from __future__ import annotations
@@ -19,37 +20,32 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
 from functools import lru_cache
 
-from optimizer.capture.prefilter import HAN_NAMES, LAST_WORDS, STRONG_NAMES, WEAK_NAMES, suspicious
-from optimizer.secret_shapes import SHAPES, Replacement, looks_random
+from optimizer.capture.prefilter import HAN_NAMES, LAST_WORDS, STRONG_NAMES, WEAK_NAMES, marks_in, suspicious
+from optimizer.secret_shapes import SHAPES, looks_random
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # what only a reader and a type checker need costs the hook a fifth of its time
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
+
+    from optimizer.secret_shapes import Replacement, Shape
 
 
 class RedactionConfigError(ValueError):
     """`redaction` of config.yaml that cannot be used; the message says what is allowed."""
 
 
-_STRONG = frozenset(name.replace("_", "").replace("-", "") for name in STRONG_NAMES) - {"pwd"}
+_STRONG = tuple({name.replace("_", "").replace("-", "") for name in STRONG_NAMES} - {"pwd"})
 _STRONG_HEADERS = frozenset({"authorization", "proxyauthorization", "cookie", "setcookie"})
 _WEAK = tuple(name.strip("_") for name in WEAK_NAMES)
 
 _ALL_NAMES = tuple(sorted((*STRONG_NAMES, *WEAK_NAMES), key=len, reverse=True))
-_NAMES = "|".join(map(re.escape, _ALL_NAMES))
-
-_ASSIGNMENT = rf"""(?ix)(?P<name>{_NAMES})
-    (?P<sign>  \\{{0,2}}["'`]? [ \t]{{0,8}} (?::=|=>|[:=]) [ \t]{{0,8}} )
-    (?: (?P<open> \\{{0,2}}["'`] ) (?P<quoted> (?: (?!(?P=open)) [^\n] ){{1,4096}} ) (?P=open)
-      | (?P<plain> [^\s"'`,;&<>()\[\]{{}}\\]{{1,4096}} ) (?P<next> [(\[]? ) )"""
-"""name, sign, and a value in quotation marks (which may be escaped) or without."""
-
-_OPTION = rf"""(?ix)(?<![^\s"'`=]) --(?:[a-z0-9]+[-_]){{0,6}}(?P<name>{_NAMES}) (?P<sign>[ \t]{{1,4}})
-    (?P<open>["']?) (?P<plain>[^\s"'\\$<-][^\s"'\\]{{2,4095}})"""
-"""`--password VALUE` on a command line."""
+_ASSIGNMENT = r"""(?x)(?P<sign>  \\{0,2}["'`]? [ \t]{0,8} (?::=|=>|[:=]) [ \t]{0,8} )
+    (?: (?P<open> \\{0,2}["'`] ) (?P<quoted> (?: (?!(?P=open)) [^\n] ){1,4096} ) (?P=open)
+      | (?P<plain> [^\s"'`,;&<>()\[\]{}\\]{1,4096} ) (?P<next> [(\[]? ) )"""
+"""What stands behind a name: sign, and a value in quotation marks (which may be escaped) or without."""
 
 _NO_SECRETS = frozenset(
     {
@@ -61,8 +57,8 @@ _NO_SECRETS = frozenset(
 )
 """Words that stand where a secret would: types, values that are none, names of what is asked for."""
 
-_IDENTIFIERS = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)+\Z"
-_PLACEHOLDER = r"[*xX.•…_-]+\Z|<[^>]*>\Z|\{\{.*\}\}\Z|%\([^)]*\)s\Z"
+_PLACEHOLDER = "*xX.•…_-"
+"""What a value consists of that only shows where one would stand."""
 
 _MIN_SECRET = 4
 """Characters; shorter values of strong names are not hidden (they are flags, numbers, placeholders)."""
@@ -96,77 +92,90 @@ class Rules:
 
     def redact_text(self, text: str) -> str:
         """`text` without secrets."""
+        return self._text(text, _shapes_in(text))
+
+    def redact(self, value: Any, *, suspected: bool = False) -> Any:
+        """A JSON value without secrets. Raises RecursionError for one that is nested too deeply.
+
+        `suspected`: the caller has looked for signs of a secret and found some; else that is done first, as it is
+        quicker than going through the value.
+        """
+        if not isinstance(value, dict | list):
+            return self._redact(value, SHAPES)
+        encoded = json.dumps(value, ensure_ascii=False, default=str)
+        searched = suspected or self.patterns or self.fields
+        if not searched and not suspicious(encoded.encode("utf-8", "backslashreplace")):
+            return value
+        return self._redact(value, _shapes_in(encoded))
+
+    def _text(self, text: str, shapes: Sequence[Shape]) -> str:
+        """`text` without secrets, of which it holds no other shapes than these."""
         if len(text) < _MIN_SECRET:
             return text
-        folded = text.lower()
-        for shape in SHAPES:
-            if shape.may_be_in(text, folded):
-                text = shape.pattern.sub(self._replacing(shape.what, shape.replaced), text)
-        text = self._without_assigned(text)
-        if "--" in text:
-            text = re.sub(_OPTION, self._assigned, text)
+        text = self._without_shapes(text, shapes)
+        assigned, option = _names_in(text)
+        if assigned:
+            text = self._without_assigned(text, assigned)
+        if option:
+            text = re.sub(_option(), self._option_hidden, text)
         for pattern in self.patterns:
             text = pattern.sub(self._replacing("configured", None), text)
         return text
 
-    def _without_assigned(self, text: str) -> str:
-        """`text` without the values assigned to names that say they are secret."""
+    def _without_shapes(self, text: str, shapes: Sequence[Shape]) -> str:
+        folded = text.lower()
+        for shape in shapes:
+            if shape.may_be_in(text, folded):
+                text = shape.pattern.sub(self._replacing(shape.what, shape.replaced), text)
+        return text
+
+    def _without_assigned(self, text: str, names: Sequence[tuple[int, int]]) -> str:
+        """`text` without the values assigned to names that say they are secret; where the names begin and end."""
         parts: list[str] = []
-        end = 0
-        for at in _name_positions(text):
-            if at < end:
-                continue
-            match = _assignment().match(text, at)
+        copied = end = 0
+        for begin, name_end in names:
+            match = _assignment().match(text, name_end) if begin >= end else None
             if match is not None:
-                parts += (text[end:at], self._assigned(match))
                 end = match.end()
-        return "".join((*parts, text[end:])) if parts else text
+                span = self._secret_in(match, text[begin:name_end], begin)
+                if span is not None:
+                    parts += (text[copied : span[0]], "[redacted:value]")
+                    copied = span[1]
+        return "".join((*parts, text[copied:])) if parts else text
 
-    def redact(self, value: Any) -> Any:
-        """A JSON value without secrets. Raises RecursionError for one that is nested too deeply."""
-        if not self.patterns and not self.fields and isinstance(value, dict | list):
-            encoded = json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace")
-            if not suspicious(encoded):
-                return value
-        return self._redact(value)
-
-    def _redact(self, value: Any) -> Any:
+    def _redact(self, value: Any, shapes: Sequence[Shape]) -> Any:
         if isinstance(value, str):
-            return self.redact_text(value)
+            return self._text(value, shapes)
         if isinstance(value, dict):
-            return self._document(value)
+            return self._document(value, shapes)
         if isinstance(value, list | tuple):
-            return [self._redact(one) for one in value]
+            return [self._redact(one, shapes) for one in value]
         return value
 
-    def _document(self, value: Mapping[Any, Any]) -> dict[Any, Any]:
+    def _document(self, value: Mapping[Any, Any], shapes: Sequence[Shape]) -> dict[Any, Any]:
         out: dict[Any, Any] = {}
         named = self._names_a_secret(value)
         for key, one in value.items():
             if isinstance(key, str) and (self._secret_field(key, one) or (named and key in ("value", "Value"))):
-                one = self._field(one)
+                one = self._field(one, shapes)
             else:
-                one = self._redact(one)
-            out[self._key(key, out)] = one
+                one = self._redact(one, shapes)
+            out[self._key(key, out, shapes)] = one
         return out
 
-    def _key(self, key: Any, out: Mapping[Any, Any]) -> Any:
+    def _key(self, key: Any, out: Mapping[Any, Any], shapes: Sequence[Shape]) -> Any:
         """A key stays, unless it is a secret itself."""
         if not isinstance(key, str) or len(key) < 16:
             return key
-        clean, folded = key, key.lower()
-        for shape in SHAPES:
-            if shape.may_be_in(clean, folded):
-                clean = shape.pattern.sub(self._replacing(shape.what, shape.replaced), clean)
+        clean = name = self._without_shapes(key, shapes)
         number = 2
-        name = clean
         while clean != key and name in out:
             name, number = f"{clean}#{number}", number + 1
         return name
 
     def _secret_field(self, key: str, value: Any) -> bool:
         """Whether a field's value is a secret because of the field's name."""
-        folded = re.sub(r"[^a-z0-9]", "", key[-80:].lower())
+        folded = _letters(key[-80:])
         if folded in self.fields:
             return True
         if not isinstance(value, str) or not value:
@@ -175,7 +184,7 @@ class Rules:
             return True
         if key.endswith(HAN_NAMES):
             return not _is_reference(value, quoted=True)
-        if any(folded.endswith(name) for name in _STRONG):
+        if folded.endswith(_STRONG):
             return not _is_reference(value, quoted=True)
         return folded.endswith(_WEAK) and looks_random(value, hexadecimal=not folded.endswith(("key", "sig")))
 
@@ -184,15 +193,15 @@ class Rules:
         name = value.get("name", value.get("key"))
         return isinstance(name, str) and self._secret_field(name, value.get("value", value.get("Value")))
 
-    def _field(self, value: Any) -> Any:
+    def _field(self, value: Any, shapes: Sequence[Shape]) -> Any:
         if isinstance(value, str):
             kept = value.startswith("[redacted") or any(one.fullmatch(value) for one in self.keep)
             return value if kept else "[redacted:field]"
         if isinstance(value, int) and not isinstance(value, bool):
             return "[redacted:field]"
         if isinstance(value, list | tuple):
-            return [self._field(one) for one in value]
-        return self._redact(value)
+            return [self._field(one, shapes) for one in value]
+        return self._redact(value, shapes)
 
     def _replacing(self, what: str, replaced: Replacement | None) -> Callable[[re.Match[str]], str]:
         def replace(match: re.Match[str]) -> str:
@@ -205,16 +214,32 @@ class Rules:
 
         return replace
 
-    def _assigned(self, match: re.Match[str]) -> str:
+    def _option_hidden(self, match: re.Match[str]) -> str:
+        span = self._secret_in(match, match["name"], match.start())
+        if span is None:
+            return match[0]
+        begin, end = (at - match.start() for at in span)
+        return f"{match[0][:begin]}[redacted:value]{match[0][end:]}"
+
+    def _secret_in(self, match: re.Match[str], name: str, begin: int) -> tuple[int, int] | None:
+        """Where the value assigned to a name stands, if it is a secret; the name or its option begins at `begin`."""
         groups = match.groupdict()
-        quoted, plain = groups.get("quoted"), groups.get("plain")
-        value = quoted if quoted is not None else (plain or "")
+        quoted = groups.get("quoted") is not None
+        group = "quoted" if quoted else "plain"
+        value = match[group]
         if value.startswith("[redacted") or len(value) < _MIN_SECRET or groups.get("next"):
-            return match[0]
-        if any(one.search(value) for one in self.keep) or not _hides(match, value, quoted is not None):
-            return match[0]
-        begin = match.start("quoted" if quoted is not None else "plain") - match.start()
-        return f"{match[0][:begin]}[redacted:value]{match[0][begin + len(value) :]}"
+            return None
+        if any(one.search(value) for one in self.keep) or not _hides(match, name, begin, value, quoted):
+            return None
+        return match.span(group)
+
+
+def _shapes_in(text: str) -> Sequence[Shape]:
+    """The shapes that may be in a text or, if it is JSON, in the texts that it holds: no mark has signs to escape."""
+    folded = text.lower()
+    begun = marks_in(text.encode("utf-8", "backslashreplace"))
+    possible = (shape for shape in SHAPES if not shape.begins or any(mark.startswith(begun) for mark in shape.marks))
+    return [shape for shape in possible if shape.may_be_in(text, folded)]
 
 
 @lru_cache(maxsize=1)
@@ -222,42 +247,66 @@ def _assignment() -> re.Pattern[str]:
     return re.compile(_ASSIGNMENT)
 
 
-def _name_positions(text: str) -> list[int]:
-    """Where the names stand, with room for a sign behind them; found by plain search, which no text makes slow."""
+@lru_cache(maxsize=1)
+def _option() -> re.Pattern[str]:
+    """`--password VALUE` on a command line."""
+    names = "|".join(map(re.escape, _ALL_NAMES))
+    return re.compile(
+        rf"""(?ix)(?:(?<![^\s"'`=])|(?<=\\[nrt])) --(?:[a-z0-9]+[-_]){{0,6}}(?P<name>{names}) (?P<sign>[ \t]{{1,4}})
+        (?P<open>["']?) (?P<plain>[^\s"'\\$<-][^\s"'\\]{{2,4095}})"""
+    )
+
+
+def _names_in(text: str) -> tuple[list[tuple[int, int]], bool]:
+    """Where names with a sign behind them begin and end, and whether one may be an option with a value behind it.
+
+    Found by plain search, which no text makes slow and no process has to compile first.
+    """
     folded = text.lower()
     if len(folded) != len(text):  # a few letters have no lower case of one character
         folded = text.translate(_ASCII_LOWER)
-    found: set[int] = set()
+    options = folded.find("--")
+    found: set[tuple[int, int]] = set()
+    option = False
     for last in LAST_WORDS:
         at = folded.find(last)
         while at >= 0:
             end = at + len(last)
-            if folded[end : end + 16].lstrip("\\\"'` \t")[:1] in (":", "="):
+            behind = folded[end : end + 16]
+            if behind.lstrip("\\\"'` \t")[:1] in (":", "="):
                 before = folded[max(end - 24, 0) : end]
-                found.add(end - max(len(name) for name in _ALL_NAMES if before.endswith(name)))
+                found.add((end - max(len(name) for name in _ALL_NAMES if before.endswith(name)), end))
+            if 0 <= options < at and behind[:1] in (" ", "\t"):
+                option = True
             at = folded.find(last, end)
-    return sorted(found)
+    return sorted(found), option
 
 
 _ASCII_LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
+_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
 
 
-def _hides(match: re.Match[str], value: str, quoted: bool) -> bool:
+def _letters(name: str) -> str:
+    """A name in lower case, letters and digits only."""
+    return "".join(one for one in name.lower() if one in _LETTERS)
+
+
+def _hides(match: re.Match[str], name: str, begin: int, value: str, quoted: bool) -> bool:
     """Whether the value assigned to a name is a secret and not a reference, a type or a placeholder."""
-    name = match["name"].lower()
-    shell = match["name"].isupper() and not quoted and "=" in match["sign"] and match["sign"] == match["sign"].strip()
+    shell = name.isupper() and not quoted and "=" in match["sign"] and match["sign"] == match["sign"].strip()
     if _is_reference(value, quoted=quoted or shell):
         return False
-    if name == "pwd":  # the working directory, except between the parts of a connection string
-        return value[:1] not in "/~." and match.string[max(match.start() - 1, 0) : match.start()] in (";", " ", "")
-    if name in WEAK_NAMES and not _ends_strongly(match):
-        return looks_random(value, hexadecimal=name not in ("key", "sig"))
+    folded = name.lower()
+    if folded == "pwd":  # the working directory, except between the parts of a connection string
+        return value[:1] not in "/~." and match.string[max(begin - 1, 0) : begin] in (";", " ", "")
+    if folded in WEAK_NAMES and not _ends_strongly(match):
+        return looks_random(value, hexadecimal=folded not in ("key", "sig"))
     return True
 
 
 def _ends_strongly(match: re.Match[str]) -> bool:
-    """Whether the name is a strong one together with what stands before it (`--auth-token`)."""
-    end = match.end("name")
+    """Whether the name before the sign is a strong one together with what stands before it (`--auth-token`)."""
+    end = match.start("sign")
     return match.string[max(end - 24, 0) : end].lower().endswith(STRONG_NAMES)
 
 
@@ -265,11 +314,16 @@ def _is_reference(value: str, *, quoted: bool) -> bool:
     """Whether a value says where a secret comes from, or that there is none, instead of being it."""
     if value[:1] in "$%" or value.startswith(("${", "{{", "<", "#{", "os.", "process.env", "env:", "[redacted")):
         return True
-    if value.rstrip(".:").lower() in _NO_SECRETS or re.match(_PLACEHOLDER, value):
+    if value.rstrip(".:").lower() in _NO_SECRETS or not value.strip(_PLACEHOLDER):
         return True
-    if not quoted and ("=" in value[:1] or re.match(_IDENTIFIERS, value) is not None):
+    if not quoted and (value[:1] == "=" or _is_dotted(value)):
         return True
     return quoted and len(value) > 200 and " " in value  # prose
+
+
+def _is_dotted(value: str) -> bool:
+    """Whether it is a chain of names, as `settings.password`."""
+    return "." in value and value.isascii() and all(part.isidentifier() for part in value.split("."))
 
 
 _STANDARD = Rules()
@@ -322,7 +376,7 @@ def checked_rules(path: str | os.PathLike[str]) -> Rules:
         lists[name] = one
     return Rules(
         patterns=_compiled(path, "patterns", lists["patterns"]),
-        fields=frozenset(re.sub(r"[^a-z0-9]", "", name.lower()) for name in lists["fields"]),
+        fields=frozenset(map(_letters, lists["fields"])),
         keep=_compiled(path, "keep", lists["keep"]),
     )
 

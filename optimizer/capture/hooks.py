@@ -124,7 +124,7 @@ def _redacted(home: str, data: bytes) -> bytes:
 
     rules = rules_of(home)
     try:
-        clean = json.dumps(rules.redact(json.loads(data)), ensure_ascii=False, separators=(",", ":"))
+        clean = json.dumps(rules.redact(json.loads(data), suspected=True), ensure_ascii=False, separators=(",", ":"))
         return clean.encode("utf-8", "backslashreplace")  # half a surrogate pair becomes its escape
     except (ValueError, RecursionError):
         text = rules.redact_text(data.decode("utf-8", "surrogateescape"))

@@ -87,22 +87,37 @@ _TAILS = frozenset(_BY_TAIL)
 
 def suspicious(data: bytes) -> bool:
     """Whether the bytes of a JSON event may hold a secret."""
+    words = _words(data)
+    return _has_key(data, words) or _has_word(data, words) or _has_login(data)
+
+
+def marks_in(data: bytes) -> tuple[str, ...]:
+    """Those of `MARKS` with which a word of a text, or of a text in JSON, may begin."""
+    return tuple(mark.decode() for mark in _marks(_words(data)) if mark in data)
+
+
+def _words(data: bytes) -> set[bytes]:
+    """The words, and what is left of them behind an escape."""
     words = set(data.translate(_SPLIT).split())
-    words |= {word[1:] for word in words if word[0] in _ESCAPES} | {word[5:] for word in words if word[:2] == b"u0"}
-    return _has_mark(data, words) or _has_word(data, words) or _has_login(data)
+    unescaped = {word[1:] for word in words if word[0] in _ESCAPES}
+    return words | unescaped | {word[5:] for word in words if word.startswith(b"u")}
 
 
-def _has_mark(data: bytes, words: set[bytes]) -> bool:
+def _marks(words: set[bytes]) -> list[bytes]:
+    """The marks whose first words are among these."""
+    return [mark for head in _HEADS & (words | {word[:2] for word in words}) for mark in _BY_HEAD[head]]
+
+
+def _has_key(data: bytes, words: set[bytes]) -> bool:
     if any(part in data for part in _ANYWHERE_BYTES):
         return True
-    for head in _HEADS & (words | {word[:2] for word in words}):
-        for mark in _BY_HEAD[head]:
-            at = data.find(mark)
-            while at >= 0:
-                behind = data[at + len(mark) : at + len(mark) + 8]
-                if len(behind) == 8 and not behind.translate(None, _TOKEN) and _begins(data, at):
-                    return True
-                at = data.find(mark, at + 1)
+    for mark in _marks(words):
+        at = data.find(mark)
+        while at >= 0:
+            behind = data[at + len(mark) : at + len(mark) + 8]
+            if len(behind) == 8 and not behind.translate(None, _TOKEN) and _begins(data, at):
+                return True
+            at = data.find(mark, at + 1)
     return False
 
 

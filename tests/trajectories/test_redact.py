@@ -175,7 +175,8 @@ def assert_hidden(value: Any, secret: str) -> None:
     assert json.dumps(secret)[1:-1] not in json.dumps(clean)
     assert redact(clean) == clean
     for ascii_only in (True, False):
-        assert suspicious(json.dumps({"session_id": "s", **value}, ensure_ascii=ascii_only).encode())
+        document = json.dumps({"session_id": "s", **value}, ensure_ascii=ascii_only)
+        assert suspicious(document.encode("utf-8", "backslashreplace"))
 
 
 @pytest.mark.parametrize("name", sorted(KEYS))
@@ -323,9 +324,54 @@ def test_ordinary_values_are_not_random(text: str) -> None:
 
 def test_every_shape_is_announced_by_the_prefilter() -> None:
     for shape in SHAPES:
-        if not shape.folded and shape.what != "password":
-            for mark in shape.marks:
-                assert mark.startswith(MARKS) or any(part in mark for part in (*ANYWHERE, "://")), mark
+        for mark in shape.marks:
+            assert json.dumps(mark, ensure_ascii=False) == f'"{mark}"'  # found in a document without parsing it
+            if shape.begins:
+                assert mark.startswith(MARKS), mark
+            elif not shape.folded and shape.what != "password":
+                assert any(part in mark for part in (*ANYWHERE, "://", "xox", "xapp-", "eyJ")), mark
+
+
+BEFORE = ["键：", "😀", "é", "\x01", "\x7f", "\n", "\r\n", "\t", "\u2028", "\ud800", '"', "\\", "\\n", "a.", "_"]
+"""What stands before a secret, each as it is, as JSON in a text, and as JSON of that."""
+
+
+@pytest.mark.parametrize("before", BEFORE)
+def test_a_secret_goes_whatever_stands_before_it_and_however_it_is_escaped(before: str) -> None:
+    rng = random.Random(repr(before))
+    texts = {name: (key := draw(rng), key) for name, draw in KEYS.items()}
+    for name, frame in (
+        ("header", "Authorization: {}"),
+        ("bearer", "bearer {}"),
+        ("cookie", "Set-Cookie: a={}"),
+        ("login", "login me password {}"),
+        ("sshpass", "sshpass -p {} ssh me@host"),
+        ("option", "--password {} main"),
+        ("value", "password={}"),
+    ):
+        secret = drawn(ALNUM, 30)(rng) + "1a"
+        texts[name] = (secret, frame.format(secret))
+    joined = ("_", "é")  # with a word they make another word, which is no header
+    options = ("\n", "\r\n", "\t", '"')  # an option begins an argument
+    for name, (secret, text) in texts.items():
+        word = name in ("header", "bearer", "cookie", "login", "sshpass")
+        if (word and before in joined) or (name == "option" and before not in options):
+            continue
+        once = json.dumps({"text": before + text})
+        assert secret not in redact_text(before + text), (name, before)
+        assert_hidden({"plain": before + text, "once": once, "twice": json.dumps({"text": once})}, secret)
+
+
+def test_a_value_that_is_suspected_is_not_looked_at_twice() -> None:
+    plain = {"tool_input": {"command": "ls", "rows": [1, None, "x"]}}
+    assert redact(plain) is plain
+    rules = rules_of("nowhere")
+    assert rules.redact(plain, suspected=True) == plain
+    secret = {"tool_input": {"command": "login --password hunter2x9", "DB_PASSWORD": "hunter2x9"}}
+    assert rules.redact(secret, suspected=True) == redact(secret)
+    assert redact(secret) == {
+        "tool_input": {"command": "login --password [redacted:value]", "DB_PASSWORD": "[redacted:field]"}
+    }
 
 
 def test_nothing_in_real_sessions_is_taken_for_a_secret() -> None:
