@@ -3,8 +3,8 @@
 1. The link that `mcp-evo dashboard` gives holds a code behind `#`: browsers send no such part anywhere, so it is in no
    log and no Referer. The page exchanges it, once and within minutes, for a cookie that no script can read
    (HttpOnly) and that no other site's request carries (SameSite=Strict).
-2. Host and Origin are checked against exact lists on every path, as over HTTP (`over_http.Address`). What a browser says
-   comes from another site is refused, whatever else it holds.
+2. Host and Origin are checked against exact lists on every path, as over HTTP (`over_http.Address`). What comes from
+   another site by the browser's own word is refused, whatever else it holds.
 3. What changes something needs, beyond the cookie, an Origin of ours and a header with the session's second secret.
 Nothing here outlives the process.
 """

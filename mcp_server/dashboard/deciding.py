@@ -1,8 +1,8 @@
 """A person's decision about a patch on the dashboard.
 
-As in a terminal, approving asks for the beginning of the digest of the outcome. Beyond that the request holds the mark of
-everything the page showed (`patches.Seen.mark`), so a patch, a skill or a trial that changed meanwhile is refused. Clicks
-take turns under a lock: the second one finds the patch in another stage and is told so.
+As in a terminal, approving asks for the beginning of the digest of the outcome. Beyond that the request holds the mark
+of everything the page showed (`patches.Seen.mark`), so a patch, a skill or a trial that changed meanwhile is refused.
+Clicks take turns under a lock: the second one finds the patch in another stage and is told so.
 """
 
 import json

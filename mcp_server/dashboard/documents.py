@@ -74,6 +74,7 @@ ANSWERS: tuple[tuple[str, Answer], ...] = (
 
 def answer(source: Source, path: str, values: Mapping[str, str]) -> dict[str, Any]:
     """The document of a path. Raises NotThere, BadQuestion."""
+    source.workspace()
     parts = path.split("/") if len(path) <= MAX_PATH else []
     if not parts or any(_PART.match(part) is None for part in parts):
         raise NotThere("there is no such document")

@@ -1,4 +1,4 @@
-"""Documents about episodes: which steps kept some, the episodes of a step, one of them turn by turn and token by token."""
+"""Documents about episodes: which steps kept some, those of a step, one of them turn by turn and token by token."""
 
 import json
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ from mcp_server.dashboard.source import Source
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
     from trainer.runs.rundir import RunDirectory
 
 MAX_STEP_BYTES = 32 * 2**20

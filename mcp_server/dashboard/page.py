@@ -1,8 +1,8 @@
 """The page: one HTML file made of the parts in `page/`, with a policy that lets nothing else in.
 
 The policy names styles and script by their hashes, so nothing that is put into the page by other means is carried out;
-trusted types forbid every way from text to markup. The browser's page gets the policy as a header, the app's page, which
-a client shows in a frame of its own, as an element.
+trusted types forbid every way from text to markup. The browser's page gets the policy as a header, the app's page,
+which a client shows in a frame of its own, as an element.
 """
 
 import base64

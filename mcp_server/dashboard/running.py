@@ -41,7 +41,7 @@ def note_open(root: Path, port: int, decides: bool, pid: int) -> None:
 
     identity = identify(pid)
     note = None if identity is None else identity.note()
-    document = {"schema_version": 1, "port": port, "decides": decides, "process": note}
+    document = {"schema_version": 1, "workspace": str(root), "port": port, "decides": decides, "process": note}
     write_bytes_atomic(root / NOTE, json.dumps(document).encode("ascii"), mode=0o600)
 
 
@@ -61,9 +61,10 @@ def open_dashboard(root: Path) -> Open | None:
     try:
         document = read_json(root / NOTE)
         found = Open(int(document["port"]), document["decides"] is True, ProcessIdentity.from_note(document["process"]))
+        mine = document["workspace"] == str(root)  # not a copy of one that is open
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return found if 0 < found.port < 65536 and is_alive(found.process) else None
+    return found if mine and 0 < found.port < 65536 and is_alive(found.process) else None
 
 
 def dashboard_command(root: Path) -> str:

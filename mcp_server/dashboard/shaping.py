@@ -1,7 +1,7 @@
 """What every document goes through on its way out: size, depth and characters are bounded here, in one place.
 
-Recorded text comes from anywhere. It stays text (the page shows it through `textContent` only), and what a person cannot
-see, or what turns words around, becomes a visible mark.
+Recorded text comes from anywhere. It stays text (the page shows it through `textContent` only), and what a person
+cannot see, or what turns words around, becomes a visible mark.
 """
 
 import math
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from mcp_server.answers import visible_text
+from skill_bank.visible import visible_text
 
 MAX_TEXT = 20_000
 """Characters of one text."""
