@@ -1,6 +1,6 @@
 """Whether lessons help: before training, in training, in every mode; and what credit of single turns brings.
 
-    python benchmarks/experience.py [--part uplift|training|modes|credit] [--seeds N] [--work FOLDER] [--json]
+    python benchmarks/experience.py [--part uplift|training|modes|credit] [--seeds N] [--lessons K] [--work F] [--json]
 
 Without `--part`: uplift and modes. On `house_rules` with `tiny`, where every house has its own meaning of an operator,
 so that nobody can know a new house. Pools are what the shipped distiller makes of training rollouts, tried by the
@@ -26,7 +26,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch is loaded
 from benchmarks.common import BenchmarkError
 from benchmarks.experience_modes import modes
 from benchmarks.experience_training import credit, training
-from benchmarks.experience_uplift import fill_config, uplift
+from benchmarks.experience_uplift import LESSONS, fill_config, uplift
 from benchmarks.kept_runs import KeptRuns
 
 PARTS = ("uplift", "training", "modes", "credit")
@@ -39,6 +39,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", action="append", choices=PARTS, help="only this one; may be given several times")
     parser.add_argument("--seeds", type=int, help=f"pairs; default {SEEDS}")
+    parser.add_argument("--lessons", type=int, default=LESSONS, help="uplift: lessons in a prompt at most")
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "mcp-evo-benchmarks" / "experience")
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
     arguments = parser.parse_args()
@@ -48,7 +49,7 @@ def main() -> int:
     try:
         with KeptRuns(arguments.work, lambda text: print(text, file=sys.stderr, flush=True)) as runs:
             for part in arguments.part or DEFAULT_PARTS:
-                report[part] = measured(part, runs, range(1, 1 + (arguments.seeds or SEEDS[part])))
+                report[part] = measured(part, runs, range(1, 1 + (arguments.seeds or SEEDS[part])), arguments.lessons)
     except BenchmarkError as error:
         raise SystemExit(f"experience: {error}") from None
     print(
@@ -57,13 +58,13 @@ def main() -> int:
     return 0
 
 
-def measured(part: str, runs: KeptRuns, seeds: range) -> Any:
+def measured(part: str, runs: KeptRuns, seeds: range, lessons: int) -> Any:
     """One part of the report."""
     if part == "uplift":
         import torch
 
         torch.set_num_threads(1)
-        return uplift(runs, seeds, {seed: fill_config(seed) for seed in seeds})
+        return uplift(runs, seeds, {seed: fill_config(seed) for seed in seeds}, lessons)
     if part == "training":
         return training(runs, seeds)
     return modes(runs, seeds[0]) if part == "modes" else credit(runs, seeds)

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from benchmarks.evolution import paired_interval
-from benchmarks.experience_uplift import effect_of, fill_config
+from benchmarks.experience_uplift import LESSONS, effect_of, fill_config
 from benchmarks.kept_runs import KeptRuns
 from trainer.config import TrainingConfig
 from trainer.experience.pool import pool_path
@@ -48,7 +48,13 @@ def training_config(arm: str, seed: int, episodes: int = EPISODES) -> TrainingCo
         "validation_problems": VALIDATION_PROBLEMS,
         "test_problems": 128,
         "save_every": 0,
-        "experience": None if section is None else {**section, "pool": f"train-{arm}-s{seed}"},
+        "experience": None
+        if section is None
+        else {
+            **section,
+            "pool": f"train-{arm}-s{seed}",
+            "retrieve_top_k": LESSONS,
+        },
     }
     return TrainingConfig.model_validate(fill_config(seed).model_dump() | values)
 

@@ -26,6 +26,9 @@ from trainer.runs.rundir import RunDirectory
 HOUSES = 4
 PROBLEMS = 48
 TEST_PROBLEMS = 256
+LESSONS = 1
+"""In a prompt. The bundled model was built on prompts with one lesson, and each lesson was tried alone; what several at
+once do to it is told by `--lessons 3`, the default of runs."""
 LENGTH_TOLERANCE = 0.1
 """Texts whose lengths differ by at most this share of the longer one count as equally long: the longest meaning of an
 operator takes a few tokens more than the shortest, and exactly as long would mean: with the same meaning."""
@@ -64,10 +67,15 @@ def fill_config(
     )
 
 
-def uplift(runs: KeptRuns, seeds: Sequence[int], configs: Mapping[int, TrainingConfig]) -> dict[str, Any]:
-    """Guided against plain and against placebo, over all test problems, those without a lesson included."""
+def uplift(
+    runs: KeptRuns, seeds: Sequence[int], configs: Mapping[int, TrainingConfig], lessons: int = LESSONS
+) -> dict[str, Any]:
+    """Guided against plain and against placebo, over all test problems, those without a lesson included.
+
+    `lessons`: in a prompt at most.
+    """
     filled = runs.run({f"fill-s{seed}": configs[seed] for seed in seeds})
-    benches = [Bench(filled[f"fill-s{seed}"], runs.work) for seed in seeds]
+    benches = [Bench(filled[f"fill-s{seed}"], runs.work, lessons) for seed in seeds]
     others = list(dict.fromkeys(one for bench in benches for one in bench.shown if one.text))
     rows = []
     for seed, bench in zip(seeds, benches, strict=True):
@@ -83,6 +91,7 @@ def uplift(runs: KeptRuns, seeds: Sequence[int], configs: Mapping[int, TrainingC
         "success": {way: round(sum(row[way] for row in rows) / len(rows), 4) for way in WAYS},
         "coverage": round(sum(row["covered"] for row in rows) / len(rows), 4),
         "leaks": {key: sum(row["leaks"][key] for row in rows) for key in ("offered", "refused")},
+        "lessons_in_a_prompt": lessons,
         "seeds": rows,
     }
 
@@ -99,7 +108,7 @@ WAYS = ("plain", "guided", "placebo")
 class Bench:
     """The untrained model, the test problems of one seed and what its pool offers for each."""
 
-    def __init__(self, run: RunDirectory, work: Path) -> None:
+    def __init__(self, run: RunDirectory, work: Path, lessons: int) -> None:
         from trainer.evaluate import Evaluator
         from trainer.models.catalog import resolve_model
         from trainer.models.load import load
@@ -115,13 +124,12 @@ class Bench:
         self.evaluator = Evaluator(config, loaded, world.spec, self.tasks, reward=world.reward)
         self.pool = RunPool(config.experience, run.path, config.env)
         words = loaded.tokenizer
-        self.shown = self._offered(lambda text: len(words(text, add_special_tokens=False)["input_ids"]))
+        self.shown = self._offered(lessons, lambda text: len(words(text, add_special_tokens=False)["input_ids"]))
 
-    def _offered(self, length: Callable[[str], int]) -> list[Shown]:
-        assert self.config.experience is not None
+    def _offered(self, lessons: int, length: Callable[[str], int]) -> list[Shown]:
         found = []
         for row in self.tasks.test:
-            hits = self.pool.lessons(prompt_text(row["prompt"]), self.config.experience.retrieve_top_k, trials=False)
+            hits = self.pool.lessons(prompt_text(row["prompt"]), lessons, trials=False)
             text = rendered(hits)
             advice = tuple(hit.record.content for hit in hits.hits)
             found.append(Shown(row["house"], text, length(text) if text else 0, advice))
@@ -164,18 +172,17 @@ class Bench:
 
 
 def placebo_for(mine: Shown, others: Sequence[Shown], draw: random.Random) -> Shown | None:
-    """An equally long text about another house, drawn, whatever it says to do; None where there is none.
+    """An equally long text about another house, whatever it says to do; None where there is none. The house is drawn,
+    then one of its texts.
 
     As many lessons as in the original, and at most `LENGTH_TOLERANCE` longer or shorter.
     """
-    fitting = [
-        one
-        for one in others
-        if one.house != mine.house
-        and len(one.advice) == len(mine.advice)
-        and abs(one.tokens - mine.tokens) <= LENGTH_TOLERANCE * max(one.tokens, mine.tokens)
-    ]
-    return draw.choice(fitting) if fitting else None
+    fitting: dict[int, list[Shown]] = {}
+    for one in others:
+        near = abs(one.tokens - mine.tokens) <= LENGTH_TOLERANCE * max(one.tokens, mine.tokens)
+        if near and one.house != mine.house and len(one.advice) == len(mine.advice):
+            fitting.setdefault(one.house, []).append(one)
+    return draw.choice(fitting[draw.choice(sorted(fitting))]) if fitting else None
 
 
 def with_texts(requests: Sequence[EpisodeRequest], texts: Sequence[str]) -> list[EpisodeRequest]:

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 from pool_helpers import lesson
 
+from trainer.experience.counters import proven
 from trainer.experience.dedupe import Relation, compare
 from trainer.experience.embed import HashedEmbedder
 from trainer.experience.leaks import LeakError, guarded_rows
 from trainer.experience.pool import ExperiencePool, Outcome, pool_path
 from trainer.experience.problems import ExperienceError
-from trainer.experience.records import Counters, Evidence, Polarity, Status, Use
+from trainer.experience.records import SLOTTED, Counters, Evidence, Polarity, Status, Use
 from trainer.experience.validation import MAX_CONTENT, record_of_form
 
 
@@ -225,3 +226,19 @@ def test_the_best_of_equal_advice_and_only_wanted_kinds(pool: ExperiencePool) ->
     assert len(pool.search("In house 7, what is 3 @ 4?", 5, distinct=False)) == 3
     only = pool.search("In house 7, what is 3 @ 4?", 5, polarities=(Polarity.FAILURE,))
     assert [hit.record.polarity for hit in only] == [Polarity.FAILURE]
+
+
+def test_of_lessons_that_recommend_the_same_the_best_proven_one_is_shown(pool: ExperiencePool) -> None:
+    def add(number: int, content: str, **counts: int) -> None:
+        fields = {"id": f"r{number}", "tags": (SLOTTED,), "counters": Counters(**counts)}
+        pool.insert_as_is(lesson("In house 7, what is x @ y?", content, **fields))
+
+    add(0, "use x + y, not x * y", won=3, lost=5, control_won=3, control_lost=5)
+    add(1, "use x + y", won=6, lost=2, control_lost=8)
+    add(2, "use x + y; do not end without finish")
+    add(3, "use y - x", won=1, lost=7, control_won=1, control_lost=7)
+    found = pool.search("In house 7, what is 3 @ 4?", 5)
+    assert sorted(hit.record.id for hit in found) == ["r1", "r3"]
+    assert len(pool.search("In house 7, what is 3 @ 4?", 5, distinct=False)) == 4
+    assert [proven(one.record) > 0 for one in found if one.record.id == "r1"] == [True]
+    assert proven(lesson("a", "b")) == 0.0

@@ -26,6 +26,12 @@ class Uplift:
     control: int
 
 
+def proven(record: ExperienceRecord) -> float:
+    """What the record brings for sure: the one-sided 90 % lower bound of its uplift; 0 where nothing was measured."""
+    found = uplift(record.counters, Z90_ONE_SIDED)
+    return 0.0 if found is None else found.low
+
+
 @dataclass(frozen=True)
 class LifecyclePolicy:
     """When evidence changes a status."""

@@ -10,8 +10,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Self
 
-from trainer.experience.counters import DEFAULT_LIFECYCLE, LifecyclePolicy, decide, tally
-from trainer.experience.dedupe import Relation, compare, merged
+from trainer.experience.counters import DEFAULT_LIFECYCLE, LifecyclePolicy, decide, proven, tally
+from trainer.experience.dedupe import Relation, compare, core, merged
 from trainer.experience.embed import Embedder, HashedEmbedder
 from trainer.experience.leaks import Guarded, LeakGuard
 from trainer.experience.problems import ExperienceError, PoolError
@@ -135,8 +135,8 @@ class ExperiencePool:
     ) -> tuple[Hit, ...]:
         """The `k` best records for a question (formula: `search`).
 
-        `distinct`: of records with equal advice for the same numbers and signs only the best. `min_similarity`: hits
-        below this cosine are left out. Raises PoolError.
+        `distinct`: of records that recommend the same (`dedupe.core`) for the same numbers and signs only the one that
+        is proven best, else found first. `min_similarity`: hits below this cosine are left out. Raises PoolError.
         """
         if not query.strip() or k < 1:
             return ()
@@ -150,9 +150,8 @@ class ExperiencePool:
         ordered = sorted(scores, key=lambda n: (-scores[n], -cosines.get(n, 0.0), n))
         text_rank = {number: rank for rank, number in enumerate(by_text, start=1)}
         vector_rank = {number: rank for rank, (number, _) in enumerate(by_vector, start=1)}
-        hits: list[Hit] = []
+        hits: dict[object, Hit] = {}
         asked = _numbers(query)
-        seen: set[tuple[str, frozenset[str]]] = set()
         for start in range(0, len(ordered), 2 * k + 8):
             part = ordered[start : start + 2 * k + 8]
             records = self.store.by_numbers(part)
@@ -168,14 +167,13 @@ class ExperiencePool:
                     continue  # a recipe for other values
                 if min_similarity is not None and not cosine >= min_similarity:
                     continue
-                same = (normalised(record.content), literals(record.when_to_use))
-                if distinct and same in seen:
-                    continue
-                seen.add(same)
-                hits.append(Hit(record, scores[number], cosine, text_rank.get(number), vector_rank.get(number)))
-                if len(hits) == k:
-                    return tuple(hits)
-        return tuple(hits)
+                hit = Hit(record, scores[number], cosine, text_rank.get(number), vector_rank.get(number))
+                same: object = (normalised(core(record.content)), literals(record.when_to_use)) if distinct else number
+                if same not in hits or proven(record) > proven(hits[same].record):
+                    hits[same] = hit  # in the place of the other one
+            if len(hits) >= k:
+                break
+        return tuple(hits.values())[:k]
 
     # ---- adding
 
