@@ -56,10 +56,12 @@ class Slot:
 class Assembly:
     """The text of one skill while patches are applied to it."""
 
-    def __init__(self, source: SkillSource, base: Base, *, verbatim: bool = False) -> None:
+    def __init__(self, source: SkillSource, base: Base, *, verbatim: bool = False, whole: bool = True) -> None:
+        """`whole`: all patches in force can be read, so a section that is not there is missing."""
         self._source = source
         self._base = base
         self._verbatim = verbatim
+        self._whole = whole
         self.slots: list[Slot] = []
         """Sections, and text between them, in reading order."""
         self._named: dict[str, Slot] = {}
@@ -78,11 +80,12 @@ class Assembly:
         slot = self._named.get(patch.target_section)
         if slot is None:
             known = ", ".join(sorted(self._named)) or "none"
-            problems.append(
-                Problem(patch.file, patch.line_of("target_section"), f"there is no section '{patch.target_section}' "
-                        f"when '{patch.id}' applies", f"Sections are: {known}; a section that another patch inserts "
-                        "needs that patch in depends_on")
-            )  # fmt: skip
+            if self._whole:
+                problems.append(
+                    Problem(patch.file, patch.line_of("target_section"), f"there is no section "
+                            f"'{patch.target_section}' when '{patch.id}' applies", f"Sections are: {known}; a section "
+                            "that another patch inserts needs that patch in depends_on")
+                )  # fmt: skip
             return Change(patch.text.raw, "")
         removed = ""
         piece = Piece(patch.id, patch.new_section or patch.target_section, patch.file, patch.text)
@@ -138,15 +141,18 @@ class Assembly:
             for piece in walk(slot):
                 yield piece.file, piece.text
 
-    def lines(self, policy: CompiledPolicy | None, problems: list[Problem]) -> list[Line]:
-        """The compiled SKILL.md, with placeholders filled from `policy`."""
+    def lines(self, policy: CompiledPolicy | None, problems: list[Problem], *, whole: bool = True) -> list[Line]:
+        """The compiled SKILL.md, with placeholders filled from `policy`.
+
+        `whole`: what it does not set, nothing sets.
+        """
         base = self._base
         head = Piece("base", "", base.file, Text("", (), 1))
         front = ("---", *base.front_matter.split("\n"), "---")
         found: list[Line] = [(line, (head, number)) for number, line in enumerate(front, start=1)]
         for slot in self.slots:
             for piece in walk(slot):
-                filled = self._fill(piece, policy, problems)
+                filled = self._fill(piece, policy, problems, whole)
                 if self._verbatim:
                     found.extend(self._as_written(piece, filled, first=piece is slot.pieces[0]))
                 elif filled:
@@ -164,7 +170,7 @@ class Assembly:
         unescaped = [(ESCAPED_MARKER.sub(r"\1", line), origin) for line, origin in filled]
         return [*separator, *((one, None) for one in before), *unescaped, *((one, None) for one in behind)]
 
-    def _fill(self, piece: Piece, policy: CompiledPolicy | None, problems: list[Problem]) -> list[Line]:
+    def _fill(self, piece: Piece, policy: CompiledPolicy | None, problems: list[Problem], whole: bool) -> list[Line]:
         if not piece.text.prose:
             return []
         rows = zip(piece.text.prose.split("\n"), piece.text.numbers, strict=True)
@@ -179,7 +185,7 @@ class Assembly:
             try:
                 filled = fill_line(policy or CompiledPolicy(self._source.name, ()), line)
             except (UnknownKey, ValueError):
-                problems.extend(self._unfillable(piece.file, number, line, policy))
+                problems.extend(self._unfillable(piece.file, number, line, policy, whole))
             else:
                 if any(holds_command(one) for one in filled.split("\n")) and not holds_command(line):
                     problems.append(
@@ -190,15 +196,16 @@ class Assembly:
         return found
 
     @staticmethod
-    def _unfillable(file: str, number: int, line: str, policy: CompiledPolicy | None) -> list[Problem]:
+    def _unfillable(file: str, number: int, line: str, policy: CompiledPolicy | None, whole: bool) -> list[Problem]:
         """Every placeholder of a line that cannot be filled."""
         found: list[Problem] = []
         known = ", ".join(policy.keys) if policy is not None else "none"
-        for key in dict.fromkeys(one[1] for one in PLACEHOLDER.finditer(line)):
-            if policy is None or not policy.explain(key):
-                message = f"the placeholder names the policy key '{key}', which nothing sets"
-                found.append(Problem(file, number, message, f"Keys are: {known}"))
-        if not found or ANY_PLACEHOLDER.search(PLACEHOLDER.sub("", line)) is not None:
+        named = dict.fromkeys(one[1] for one in PLACEHOLDER.finditer(line))
+        unset = [key for key in named if policy is None or not policy.explain(key)]
+        for key in unset if whole else ():
+            message = f"the placeholder names the policy key '{key}', which nothing sets"
+            found.append(Problem(file, number, message, f"Keys are: {known}"))
+        if not unset or ANY_PLACEHOLDER.search(PLACEHOLDER.sub("", line)) is not None:
             fix = "Write {{policy.key}} or {{policy.key.field}}, and no placeholder in a value"
             found.append(Problem(file, number, "a placeholder that cannot be read", fix))
         return found

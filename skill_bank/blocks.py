@@ -10,16 +10,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from skill_bank.policy import Assignment, Origin, PolicyError, check_condition
-from skill_bank.yamltree import Node, YamlProblem, parse_yaml
+from skill_bank.yamlparts import parse_parts
+from skill_bank.yamltree import Node
 
 _WORD = re.compile(r"[a-z][a-z0-9_]{0,63}\Z")
 
 
 class BlockProblem(ValueError):
-    """A policy block that cannot be used."""
-
-    others: "tuple[BlockProblem, ...]" = ()
-    """What else is wrong with it."""
+    """A mistake in a policy block."""
 
     def __init__(self, line: int, message: str, fix: str) -> None:
         self.line = line
@@ -30,17 +28,18 @@ class BlockProblem(ValueError):
 
 def parse_block(
     text: str, first_line: int, *, skill: str, section: str, patch: str, file: str
-) -> tuple[Assignment, ...]:
-    """The assignments of one block in the order written. Raises BlockProblem with the line, and with what else is
-    wrong."""
-    try:
-        root = parse_yaml(text, first_line)
-    except YamlProblem as problem:
-        raise BlockProblem(problem.line, f"the policy block is {problem.message}", "Correct the YAML") from problem
+) -> tuple[tuple[Assignment, ...], tuple[BlockProblem, ...]]:
+    """The assignments of one block in the order written, those that can be read, and everything that is wrong."""
+    parts = parse_parts(text, first_line)
+    wrong = [BlockProblem(one.line, f"the policy block is {one.message}", "Correct the YAML") for one in parts.problems]
+    root = parts.root
     if not isinstance(root.value, dict) or not root.value:
-        raise BlockProblem(first_line, "the policy block is not a mapping of keys", "Write `key: value` lines")
+        if not wrong:
+            wrong.append(
+                BlockProblem(first_line, "the policy block is not a mapping of keys", "Write `key: value` lines")
+            )
+        return (), tuple(wrong)
     found: list[Assignment] = []
-    wrong: list[BlockProblem] = []
 
     def add_children(parent: str, children: Mapping[str, Node], when: Mapping[str, Any] | None) -> None:
         for name, child in children.items():
@@ -90,10 +89,7 @@ def parse_block(
         add_children(key, values, when)
 
     add_children("", root.value, None)
-    if wrong:
-        wrong[0].others = tuple(wrong[1:])
-        raise wrong[0]
-    return tuple(found)
+    return tuple(found), tuple(wrong)
 
 
 def _join(parent: str, name: str, node: Node) -> str:

@@ -8,13 +8,13 @@ import gc
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 from skill_bank.assemble import Assembly, origins_of
 from skill_bank.executable import commands_of
 from skill_bank.format import SCHEMA_FILE, Reader, read_skill
-from skill_bank.index import BankIndex, SkillEntry, parse_index
+from skill_bank.index import NAME, BankIndex, SkillEntry, parse_index
 from skill_bank.limits import check_patch_size, check_skill_size
 from skill_bank.markdown import nested_metadata
 from skill_bank.measure import estimate_tokens
@@ -28,10 +28,10 @@ from skill_bank.plan import (
     profiles_of,
     select,
 )
-from skill_bank.policy import Assignment, CompiledPolicy
+from skill_bank.policy import CompiledPolicy
+from skill_bank.policy_check import check_policy
 from skill_bank.prose import check_numbers
-from skill_bank.schema import check_policy
-from skill_bank.types import BankError, Base, BuiltSkill, Patch, Problem, Section, SkillSource
+from skill_bank.types import BankError, Base, BuiltSkill, Patch, PolicyBlock, Problem, Section, SkillSource
 
 NO_BANK = Problem("bank.yaml", 0, "there is no bank here", "Name a folder that holds bank.yaml")
 
@@ -71,6 +71,8 @@ def load_bank(
             problems.append(NO_BANK)
         return LoadedBank(BankIndex("", {}, {}), tuple(problems), {}, {})
     index, found = _parsed_index(text)
+    if index.unread != frozenset():
+        index = _with_folders(reader, index)
     sources: dict[str, SkillSource] = {}
     wrong: dict[str, tuple[Problem, ...]] = {}
     for name, entry in index.skills.items():
@@ -78,6 +80,19 @@ def load_bank(
         if source is not None:
             sources[name] = source
     return LoadedBank(index, (*problems, *found), sources, wrong)
+
+
+def _with_folders(reader: Reader, index: BankIndex) -> BankIndex:
+    """With the skills that lie in folders of groups that `bank.yaml` names and cannot be read: so that what is wrong
+    with them is told, too."""
+    names = [one for one in reader.names(".") if NAME.match(one)] if index.unread is None else sorted(index.unread)
+    found = {
+        name: SkillEntry(group, name, 0)
+        for group in names
+        for name in reader.names(group)
+        if name not in index.skills and NAME.match(name) and "base.md" in reader.names(f"{group}/{name}")
+    }
+    return replace(index, skills={**index.skills, **found})
 
 
 def read_one(reader: Reader, entry: SkillEntry) -> tuple[SkillSource | None, tuple[Problem, ...]]:
@@ -176,6 +191,8 @@ def compile_skills(
         if name not in bank.index.skills:
             known = ", ".join(sorted(bank.index.skills)) or "none"
             problems.append(Problem("bank.yaml", 0, f"there is no skill '{name}'", f"There are: {known}"))
+    if any(one.damaged for one in bank.sources.values()):
+        bank = replace(bank, sources={name: one.with_damaged() for name, one in bank.sources.items()})
     involved = closure(bank, skills)
     for name in dict.fromkeys((*skills, *involved)):
         problems.extend(bank.problems.get(name, ()))
@@ -212,7 +229,7 @@ def _build(
     warnings = list(source.warnings)
     base = source.base_of(selection.profile)
     check_own(source, selection, problems)
-    text = Assembly(source, base, verbatim=index.verbatim)
+    text = Assembly(source, base, verbatim=index.verbatim, whole=selection.sections_whole)
     patches = order(source, selection, problems)
     if not index.verbatim:  # the text of an imported bank stays what it was
         problems.extend(nested_metadata(base))
@@ -221,14 +238,16 @@ def _build(
     for patch in patches:
         change = text.apply(patch, problems)
         check_patch_size(index, patch, change, problems, warnings)
-    policy = _policy(source, base, patches, selection.profile, problems)
-    lines = text.lines(policy, problems)
+    blocks = _blocks(base, patches)
+    whole = selection.policy_whole and all(one.whole for one in blocks)
+    policy = _policy(source, blocks, selection.profile, problems, whole=whole)
+    lines = text.lines(policy, problems, whole=whole)
     content = "".join(f"{line}\n" for line, _ in lines)
-    if not problems and "!" in content and source.manifest.base not in source.broken:
+    if not problems and "!" in content and source.manifest.base not in source.broken and not source.damaged:
         _check_commands(base, content, problems)
     tokens = estimate_tokens(content)
     check_skill_size(index, source.name, base.file, len(lines), tokens, problems, warnings)
-    check_numbers(index.checks, text.texts(), policy, problems, warnings)
+    check_numbers(index.checks, text.texts(), policy, problems, warnings, whole=whole)
     files = {"SKILL.md": content.encode("utf-8")}
     if policy is not None:
         files["policy.json"] = policy.to_bytes()
@@ -293,19 +312,20 @@ def _check_commands(base: Base, content: str, problems: list[Problem]) -> None:
         )  # fmt: skip
 
 
-def _policy(
-    source: SkillSource, base: Base, patches: list[Patch], profile: str | None, problems: list[Problem]
-) -> CompiledPolicy | None:
+def _blocks(base: Base, patches: list[Patch]) -> list[PolicyBlock]:
     """Policy blocks in order of merging. A block stays in force when the prose around it is replaced."""
-    assignments: list[Assignment] = []
-    blocks = [block for part in base.parts for block in (part.text if isinstance(part, Section) else part).blocks]
-    for block in sorted(blocks, key=lambda one: one.order):  # stable: the base's own first, in the order of the file
-        assignments.extend(block.assignments)
-    for patch in patches:
-        for block in patch.text.blocks:
-            assignments.extend(block.assignments)
+    mine = [block for part in base.parts for block in (part.text if isinstance(part, Section) else part).blocks]
+    mine.sort(key=lambda one: one.order)  # stable: the base's own first, in the order of the file
+    return [*mine, *(block for patch in patches for block in patch.text.blocks)]
+
+
+def _policy(
+    source: SkillSource, blocks: list[PolicyBlock], profile: str | None, problems: list[Problem], *, whole: bool
+) -> CompiledPolicy | None:
+    """The policy that the blocks make. `whole`: all of it can be read, so what is not there is missing."""
+    assignments = [one for block in blocks for one in block.assignments]
     if source.schema is not None:
-        problems.extend(check_policy(source.schema, assignments))
+        problems.extend(check_policy(source.schema, assignments, whole=whole))
     elif not assignments:
         return None
     elif SCHEMA_FILE not in source.broken:

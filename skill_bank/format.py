@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 
 from skill_bank.index import SkillEntry, parse_manifest
 from skill_bank.markdown import parse_base
-from skill_bank.patchfile import parse_patch
-from skill_bank.schema import Schema, SchemaProblem, parse_schema
+from skill_bank.patchfile import read_patch
+from skill_bank.schema import Schema, parse_schema
 from skill_bank.types import Base, Manifest, Patch, PatchStatus, Problem, Profile, SkillSource
 
 SCHEMA_FILE = "policy_schema.yaml"
@@ -98,10 +98,11 @@ def read_skill(reader: Reader, entry: SkillEntry, problems: list[Problem]) -> Sk
     before = len(problems)
     base = _read_base(files, name, entry.name, problems)
     broken: list[str] = [name] if len(problems) > before else []
+    damaged: dict[str, Patch] = {}
+    unusable: dict[str, str | None] = {}
     own = {one.base for one in manifest.profiles.values() if one.base is not None} if manifest is not None else set()
     bases = {one: read for one in sorted(own) if (read := _read_base(files, one, entry.name, problems)) is not None}
     patches: dict[str, Patch] = {}
-    foreign: list[str] = []
     known = {"manifest.yaml", SCHEMA_FILE, "patches", name, *own}
     warnings = [_left_out(f"{folder}/{one}") for one in reader.names(folder) if one not in known and _of_note(one)]
     for file in reader.names(f"{folder}/patches"):
@@ -111,23 +112,23 @@ def read_skill(reader: Reader, entry: SkillEntry, problems: list[Problem]) -> Sk
             continue
         before = len(problems)
         text = files.text(path)
-        patch, more = parse_patch(text, path, entry.name) if text is not None else (None, ())
+        patch, more = read_patch(text, path, entry.name) if text is not None else (None, ())
         problems.extend(more)
         if text is None and len(problems) == before:
             problems.append(Problem(path, 0, "a link to nothing", "Restore the file or remove the link"))
-        if patch is None:
+        if patch is None or more:
             broken.append(PurePosixPath(path).stem)
+        if patch is None:
+            unusable[PurePosixPath(path).stem] = text
             continue
-        patches[patch.id] = patch
-        if any(":" in one for one in (*patch.depends_on, *patch.conflicts_with)):
-            foreign.append(patch.id)
+        (damaged if more else patches)[patch.id] = patch
     before = len(problems)
     schema = _read_schema(files, f"{folder}/{SCHEMA_FILE}", problems)
     if len(problems) > before:
         broken.append(SCHEMA_FILE)
     if base is None or manifest is None:
         return None
-    warnings += _unlisted(manifest, patches)
+    warnings += _unlisted(manifest, patches) if manifest.whole else []
     return SkillSource(
         entry.group,
         entry.name,
@@ -138,7 +139,9 @@ def read_skill(reader: Reader, entry: SkillEntry, problems: list[Problem]) -> Sk
         frozenset(broken),
         bases,
         files.hashes,
-        tuple(foreign),
+        tuple(id_ for id_, patch in patches.items() if patch.is_foreign),
+        damaged,
+        unusable,
         tuple(warnings),
     )
 
@@ -219,10 +222,6 @@ def _read_schema(files: _Files, path: str, problems: list[Problem]) -> Schema | 
     text = files.text(path)
     if text is None:
         return None
-    try:
-        return parse_schema(text, path)
-    except SchemaProblem as problem:
-        problems.extend(
-            Problem(path, one.line, one.message, "Correct the schema") for one in (problem, *problem.others)
-        )
-        return None
+    schema, wrong = parse_schema(text, path)
+    problems.extend(Problem(path, line, message, "Correct the schema") for line, message in wrong)
+    return schema

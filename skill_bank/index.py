@@ -7,7 +7,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from skill_bank.types import Manifest, Problem, Profile
-from skill_bank.yamltree import Node, YamlProblem, parse_yaml
+from skill_bank.yamlparts import parse_parts
+from skill_bank.yamltree import Node
 
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
 """Names of groups, skills and sections (the Agent Skills specification's rule for a skill)."""
@@ -56,6 +57,10 @@ class BankIndex:
     """`settings.warn`: what is warned about beyond, by the same names."""
     checks: Mapping[str, str] = field(default_factory=dict)
     """`settings.checks`: error, warn or off for each name in `CHECKS`."""
+    whole: bool = True
+    """False: not all of it can be read, so there may be more."""
+    unread: frozenset[str] | None = frozenset()
+    """Groups whose skills cannot be read; None: which groups there are cannot be read either."""
 
     @property
     def verbatim(self) -> bool:
@@ -98,11 +103,9 @@ def texts_of(problems: list[Problem], file: str, node: Node | None, what: str) -
 
 def parse_index(text: str, file: str = "bank.yaml") -> tuple[BankIndex, list[Problem]]:
     """`bank.yaml` and what is wrong with it."""
-    problems: list[Problem] = []
-    try:
-        root = parse_yaml(text)
-    except YamlProblem as problem:
-        return BankIndex("", {}, {}), [Problem(file, problem.line, problem.message, "Correct the YAML")]
+    parts = parse_parts(text)
+    problems = [Problem(file, one.line, one.message, "Correct the YAML") for one in parts.problems]
+    root = parts.root
     top = _mapping(problems, file, root, "bank.yaml")
     if top:
         unknown_fields(problems, file, root, ("version", "groups", "settings"), "bank.yaml")
@@ -145,6 +148,10 @@ def parse_index(text: str, file: str = "bank.yaml") -> tuple[BankIndex, list[Pro
                 tuple(one for one, _ in protected),
                 tuple(one for one, _ in steps),
             )
+    lost = [path for path in sorted(parts.lost) if path[0] == "groups"]
+    for group, name in ((path[1], path[3]) for path in lost if len(path) == 4 and path[2] == "skills"):
+        if NAME.match(group) and NAME.match(name):
+            skills.setdefault(name, SkillEntry(group, name, 0))  # what lies in its folder is checked all the same
     settings = _mapping(problems, file, top.get("settings"), "settings")
     if settings:
         unknown_fields(problems, file, top["settings"], SETTINGS, "settings")
@@ -164,13 +171,15 @@ def parse_index(text: str, file: str = "bank.yaml") -> tuple[BankIndex, list[Pro
         problems.append(Problem(file, settings["layout"].line, layout, "Allowed are plain, verbatim"))
     for parent in skills.values():
         for child in parent.children:
-            if child not in skills:
+            if child not in skills and not parts.problems:  # else it may stand where nothing can be read
                 problems.append(
                     Problem(file, parent.line, f"skill {parent.name} declares the child '{child}', which is not here",
                             "Add the child to a group or drop it")
                 )  # fmt: skip
     plain = {key: node.plain for key, node in settings.items()}
-    return BankIndex(version, groups, skills, plain, limits, warn, checks), problems
+    whole = not parts.problems
+    unread = frozenset(path[1] for path in lost if len(path) in (2, 3)) if whole or "groups" in top else None
+    return BankIndex(version, groups, skills, plain, limits, warn, checks, whole, unread), problems
 
 
 def _numbers(problems: list[Problem], file: str, node: Node | None, what: str) -> dict[str, int]:
@@ -187,12 +196,9 @@ def _numbers(problems: list[Problem], file: str, node: Node | None, what: str) -
 
 def parse_manifest(text: str, file: str) -> tuple[Manifest, list[Problem]]:
     """`manifest.yaml` and what is wrong with it."""
-    problems: list[Problem] = []
-    empty = Manifest(file, "base.md", (), (), {})
-    try:
-        root = parse_yaml(text)
-    except YamlProblem as problem:
-        return empty, [Problem(file, problem.line, problem.message, "Correct the YAML")]
+    parts = parse_parts(text)
+    problems = [Problem(file, one.line, one.message, "Correct the YAML") for one in parts.problems]
+    root = parts.root
     top = _mapping(problems, file, root, "the manifest")
     if top:
         unknown_fields(problems, file, root, ("base", "folded", "active", "disabled", "profiles"), "a manifest")
@@ -235,6 +241,7 @@ def parse_manifest(text: str, file: str) -> tuple[Manifest, list[Problem]]:
         profiles,
         lines,
         ids(top.get("folded"), "folded"),
+        not parts.problems,
     )
     return found, problems
 

@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import PurePosixPath
 
-from skill_bank.blocks import BlockProblem, parse_block
+from skill_bank.blocks import parse_block
 from skill_bank.executable import commands_of
 from skill_bank.index import unknown_fields
 from skill_bank.policy import Assignment
 from skill_bank.types import Base, PolicyBlock, Problem, Section, Text
+from skill_bank.yamlparts import Parts, parse_parts
 from skill_bank.yamlsimple import parse_simple
-from skill_bank.yamltree import Node, YamlProblem, parse_yaml
+from skill_bank.yamltree import Node
 
 _OPEN = re.compile(r"<!-- section:([a-z0-9-]+) -->\s*\Z")
 _CLOSE = re.compile(r"<!-- /section:([a-z0-9-]+) -->\s*\Z")
@@ -40,7 +41,7 @@ class FrontMatter:
     body: str
     body_line: int
     readable: bool = True
-    """False: the head cannot be used; the body is told apart all the same, so that what is wrong there is told, too."""
+    """False: not all of the head can be read; what is wrong with the rest of it and with the body is told, too."""
 
 
 def front_matter(text: str, file: str, problems: list[Problem]) -> FrontMatter | None:
@@ -55,20 +56,17 @@ def front_matter(text: str, file: str, problems: list[Problem]) -> FrontMatter |
         problems.append(Problem(file, 1, "the front matter never ends", "Close it with a line `---`"))
         return None
     raw = "\n".join(lines[1:end])
-    unreadable = FrontMatter(raw, Node({}, 2), "\n".join(lines[end + 1 :]), end + 2, readable=False)
-    try:
-        node = parse_simple(raw, 2) or parse_yaml(raw, 2)
-    except YamlProblem as problem:
-        problems.append(
-            Problem(
-                file, problem.line, f"front matter: {problem.message}", "Correct the YAML; quote text that holds `: `"
-            )
-        )
-        return unreadable
+    simple = parse_simple(raw, 2)
+    parts = parse_parts(raw, 2) if simple is None else Parts(simple)
+    for one in parts.problems:
+        fix = "Correct the YAML; quote text that holds `: `"
+        problems.append(Problem(file, one.line, f"front matter: {one.message}", fix))
+    node, readable = parts.root, not parts.problems
     if not isinstance(node.value, dict):
-        problems.append(Problem(file, 2, "the front matter is not a mapping", "Write `key: value` lines"))
-        return unreadable
-    return replace(unreadable, node=node, readable=True)
+        if readable:
+            problems.append(Problem(file, 2, "the front matter is not a mapping", "Write `key: value` lines"))
+        node, readable = Node({}, 2), False
+    return FrontMatter(raw, node, "\n".join(lines[end + 1 :]), end + 2, readable)
 
 
 def read_text(
@@ -99,16 +97,14 @@ def read_text(
                     problems.append(
                         Problem(file, opened, "a policy block outside of every section", "Move it into a section")
                     )
-                else:
-                    try:
-                        parsed = parse_block(
-                            "\n".join(block), opened + 1, skill=skill, section=section, patch=patch, file=file
-                        )
-                        blocks.append(PolicyBlock(parsed, opened) if folded is None else folded.block(parsed, opened))
-                    except BlockProblem as problem:
-                        problems.extend(
-                            Problem(file, one.line, one.message, one.fix) for one in (problem, *problem.others)
-                        )
+                parsed, wrong = parse_block(
+                    "\n".join(block), opened + 1, skill=skill, section=section or "", patch=patch, file=file
+                )
+                problems.extend(Problem(file, one.line, one.message, one.fix) for one in wrong)
+                if folded is not None:
+                    parsed = folded.moved(parsed, opened)
+                if section is not None:
+                    blocks.append(PolicyBlock(parsed, opened, 0 if folded is None else folded.order, not wrong))
                 block = None
                 continue
         if block is not None:
@@ -117,6 +113,8 @@ def read_text(
             prose.append((line, number))
     if fence is not None:
         problems.append(Problem(file, opened, "a code fence that never ends", f"Close it with a line {fence}"))
+        if block is not None:
+            blocks.append(PolicyBlock((), opened, whole=False))
     kept: list[tuple[str, int]] = []
     previous = first - 1
     for line, number in prose:
@@ -164,13 +162,13 @@ class _Folded:
     line: int
     order: int
 
-    def block(self, parsed: tuple[Assignment, ...], opened: int) -> PolicyBlock:
+    def moved(self, parsed: tuple[Assignment, ...], opened: int) -> tuple[Assignment, ...]:
         moved = []
         for one in parsed:
             line = one.origin.line - opened - 1 + self.line
             origin = replace(one.origin, patch=self.patch, file=self.file, line=line)
             moved.append(replace(one, origin=origin))
-        return PolicyBlock(tuple(moved), opened, self.order)
+        return tuple(moved)
 
 
 def _folded(words: list[str], number: int, patch: str, file: str, problems: list[Problem]) -> _Folded | None:
@@ -202,8 +200,7 @@ def parse_base(text: str, file: str, skill: str) -> tuple[Base | None, tuple[Pro
     head = front_matter(text, file, problems)
     if head is None:
         return None, tuple(problems)
-    if head.readable:
-        _check_spec(head, file, skill, problems)
+    _check_spec(head, file, skill, problems)
     reader = _BaseReader(head, file, skill, problems)
     return Base(file, head.raw, head.node.plain, reader.parts), tuple(problems)
 
@@ -360,9 +357,11 @@ def _check_spec(head: FrontMatter, file: str, skill: str, problems: list[Problem
         )
     fields = head.node.plain
     name, description = fields.get("name"), fields.get("description")
-    if name != skill:
+    if name != skill and (head.readable or "name" in fields):
         problems.append(Problem(file, 2, f"the name is {name!r} in the folder of {skill}", f"Write `name: {skill}`"))
-    if not isinstance(description, str) or not description.strip():
+    if not head.readable and "description" not in fields:
+        pass  # it may stand where nothing can be read
+    elif not isinstance(description, str) or not description.strip():
         problems.append(Problem(file, 2, "no description", "Say what the skill does and when to use it"))
     elif len(description) > 1024:
         problems.append(

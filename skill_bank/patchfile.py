@@ -33,9 +33,18 @@ PATCH_FIELDS = (
 _VALUES = {kind: frozenset(one.value for one in kind) for kind in (PatchAction, PatchStatus)}
 
 
-@lru_cache(maxsize=65536)
 def parse_patch(text: str, file: str, skill: str) -> tuple[Patch | None, tuple[Problem, ...]]:
-    """One patch file and what is wrong with it."""
+    """One patch file and what is wrong with it; None where anything is."""
+    patch, problems = read_patch(text, file, skill)
+    return None if problems else patch, problems
+
+
+@lru_cache(maxsize=65536)
+def read_patch(text: str, file: str, skill: str) -> tuple[Patch | None, tuple[Problem, ...]]:
+    """What can be read of one patch file, and what is wrong with it; None where nobody can say what it changes.
+
+    A patch with problems is for finding more of them, not for use.
+    """
     problems: list[Problem] = []
     head = front_matter(text, file, problems)
     if head is None:
@@ -78,7 +87,8 @@ def parse_patch(text: str, file: str, skill: str) -> tuple[Patch | None, tuple[P
         )
     target = text_of("target_section", required=True)
     action, status = choice("action", PatchAction), choice("status", PatchStatus)
-    scope = _scope(fields.get("scope"), file, problems)
+    stated = fields.get("scope")
+    scope = _scope(stated, file, problems)
     new_section = text_of("new_section") or None
     if new_section is not None:
         if action and action != PatchAction.INSERT_AFTER:
@@ -106,7 +116,7 @@ def parse_patch(text: str, file: str, skill: str) -> tuple[Patch | None, tuple[P
     )
     if not body.prose and not body.blocks and action != PatchAction.REPLACE:
         problems.append(Problem(file, head.body_line, "the patch has no body", "Write what it adds"))
-    if body.blocks and scope is None and readable:
+    if body.blocks and readable and (stated is None or stated.value is None):
         problems.append(
             Problem(file, 1, "the patch sets policy and states no scope",
                     "Add `scope: {params: \"<10M\"}` (a condition), or `scope: all`")
@@ -118,16 +128,16 @@ def parse_patch(text: str, file: str, skill: str) -> tuple[Patch | None, tuple[P
                     Problem(file, one.origin.line, f"{one.key} is set outside of the patch's scope",
                             f"Put the scope into its rule: - {{when: {_flow(scope)}, …}}")
                 )  # fmt: skip
-    if problems:
+    if not target or not action:
         return None, tuple(problems)
     return (
         Patch(
             file=file,
             skill=skill,
-            id=id_,
+            id=stem,
             target_section=target,
             action=PatchAction(action),
-            status=PatchStatus(status),
+            status=PatchStatus(status or PatchStatus.ACTIVE),
             text=body,
             description=text_of("description"),
             source=text_of("source"),

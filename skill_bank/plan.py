@@ -23,6 +23,14 @@ class Selection:
     """Patches that are not active and count as such here, because they are being tried."""
     folded: frozenset[str] = frozenset()
     """Patches that are part of the base: in force, and not applied."""
+    sections_whole: bool = True
+    """False: what cannot be read, patches in force or the manifest, may add sections."""
+    policy_whole: bool = True
+    """False: it may set policy."""
+
+
+_ADDING = ("new_section", "yaml policy")
+"""What stands in a patch that adds a section, and in one that sets policy."""
 
 
 def select(source: SkillSource, profile: str | None, candidates: Iterable[str], problems: list[Problem]) -> Selection:
@@ -41,6 +49,7 @@ def select(source: SkillSource, profile: str | None, candidates: Iterable[str], 
     folded = source.folded(profile)
     extra = [one for one in dict.fromkeys(candidates) if one not in active]
     ids: list[str] = []
+    hidden: list[str | None] = []
     for one in (*active, *extra):
         line = manifest.lines.get(f"{prefix}active.{one}", 0)
         patch = source.patches.get(one)
@@ -54,7 +63,8 @@ def select(source: SkillSource, profile: str | None, candidates: Iterable[str], 
                 Problem(manifest.file, line, f"patch '{one}' is active and disabled", "Take it off one of the lists")
             )
         if patch is None and one in source.broken:
-            continue  # reported where it was read
+            hidden.append(source.unusable.get(one))  # reported where it was read
+            continue
         if patch is None:
             known = ", ".join(sorted(source.patches)) or "none"
             problems.append(Problem(manifest.file, line, f"patch '{one}' does not exist", f"There are: {known}"))
@@ -80,7 +90,17 @@ def select(source: SkillSource, profile: str | None, candidates: Iterable[str], 
                     Problem(manifest.file, manifest.lines.get(f"{name}.{one}", 0),
                             f"the disabled patch '{one}' does not exist", "Take it off the list")
                 )  # fmt: skip
-    return Selection(source.name, chosen.name if chosen is not None else None, tuple(ids), frozenset(extra), folded)
+    may_add = [not manifest.whole or any(one is None or word in one for one in hidden) for word in _ADDING]
+    name = None if chosen is None else chosen.name
+    return Selection(
+        source.name,
+        name,
+        tuple(ids),
+        frozenset(extra),
+        folded,
+        sections_whole=not may_add[0],
+        policy_whole=not may_add[1],
+    )
 
 
 def check_own(source: SkillSource, selection: Selection, problems: list[Problem]) -> None:
@@ -90,7 +110,9 @@ def check_own(source: SkillSource, selection: Selection, problems: list[Problem]
     for id_ in selection.ids:
         patch = source.patches[id_]
         for needed in patch.depends_on:
-            if (other := _own(source, needed)) is None or other in selection.folded or other in source.broken:
+            if (other := _own(source, needed)) is None or other in selection.folded:
+                continue
+            if other not in source.patches and other in source.broken:
                 continue
             line = patch.line_of("depends_on")
             if other not in source.patches:
@@ -98,7 +120,7 @@ def check_own(source: SkillSource, selection: Selection, problems: list[Problem]
                 problems.append(
                     Problem(patch.file, line, f"depends on '{needed}', which does not exist", f"There are: {known}")
                 )
-            elif other not in chosen:
+            elif other not in chosen and source.manifest.whole:
                 problems.append(
                     Problem(patch.file, line, f"depends on '{needed}', which {where} does not activate",
                             f"Activate '{needed}' or deactivate '{id_}'")
@@ -149,7 +171,7 @@ def check_foreign(
             if not skill or skill == source.name or not _exists(patch, needed, line, declared, sources, problems):
                 continue
             theirs = selections[skill]
-            if other not in theirs.ids and other not in theirs.folded:
+            if other not in theirs.ids and other not in theirs.folded and sources[skill].manifest.whole:
                 problems.append(
                     Problem(patch.file, line, f"depends on '{needed}', which {where} does not activate",
                             f"Activate '{needed}' or deactivate '{id_}'")

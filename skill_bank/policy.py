@@ -6,7 +6,7 @@
 3. A condition names context keys. One that asks for a key the context does not know (missing or None) does not hold.
 
 `policy.json` is self-contained: reading and resolving it needs no bank. Parsing and checking blocks is
-`skill_bank.blocks` and `skill_bank.schema`.
+`skill_bank.blocks`, `skill_bank.schema` and `skill_bank.policy_check`.
 """
 
 import hashlib

@@ -119,8 +119,13 @@ def check_numbers(
     policy: CompiledPolicy | None,
     problems: list[Problem],
     warnings: list[Problem],
+    *,
+    whole: bool = True,
 ) -> None:
-    """Runs both checks over the texts of a skill; findings go where the bank's settings say."""
+    """Runs both checks over the texts of a skill; findings go where the bank's settings say.
+
+    `whole`: all of the policy can be read, so a number that it does not hold, no rule sets.
+    """
     where = {"error": problems, "warn": warnings}
     repeated, contradictory = checks.get("policy_numbers", "off"), checks.get("contradictions", "off")
     if repeated == contradictory == "off":
@@ -139,9 +144,9 @@ def check_numbers(
         return
     for (parameter, _), same in free.items():
         values = held.get(parameter)
-        if values is not None:
+        if values is not None and whole:
             where[contradictory].extend(_against_policy(one, next(iter(values.values()))) for one in same)
-        elif len({one.value for one in same}) > 1:
+        elif values is None and len({one.value for one in same}) > 1:
             where[contradictory].append(_contradiction(parameter, same))
 
 

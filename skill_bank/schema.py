@@ -1,4 +1,4 @@
-"""The policy schema that a skill declares in `policy_schema.yaml`, and the check of a policy against it.
+"""The policy schema that a skill declares in `policy_schema.yaml`.
 
 ```yaml
 schema_version: 1
@@ -8,332 +8,149 @@ keys:
 ```
 Types: number, integer, boolean, string, list (`of`), mapping (`fields`), names (`of`: free names to one type).
 Constraints: min, max, above, below, enum, nullable; of a mapping `required` and `order` (the named fields, where
-set, never decrease). Constraints between values are checked in every context that the conditions can tell apart.
+set, never decrease). The models of `skill_bank.kinds` validate the document; the model that they make of it validates
+the policy (`skill_bank.policy_check`).
 """
 
-import itertools
-import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from skill_bank.policy import Assignment, describe_condition, matches, parse_params
-from skill_bank.types import Problem
-from skill_bank.yamltree import Node, YamlProblem, parse_yaml
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
-MAX_CONTEXTS = 50_000
-"""Contexts of one key that are checked; more means conditions nobody can read any more."""
+from skill_bank.kinds import KINDS, Declaration
+from skill_bank.yamlparts import parse_parts
+from skill_bank.yamltree import Node
 
-_SCALARS = ("number", "integer", "boolean", "string")
-_TYPES = (*_SCALARS, "list", "mapping", "names")
-_ATTRIBUTES = frozenset(
-    "type description enum min max above below nullable of fields required order".split()  # noqa: SIM905
-)
+Wrong = tuple[int, str]
+"""A line of the file, and what is wrong there."""
 
-
-@dataclass(frozen=True)
-class Kind:
-    """What values a key may take."""
-
-    type: str
-    description: str = ""
-    enum: tuple[Any, ...] = ()
-    min: float | None = None
-    max: float | None = None
-    above: float | None = None
-    below: float | None = None
-    nullable: bool = False
-    of: "Kind | None" = None
-    fields: "Mapping[str, Kind]" = field(default_factory=dict)
-    required: tuple[str, ...] = ()
-    order: tuple[str, ...] = ()
+_WANTED = {
+    "int_type": "a number",
+    "float_type": "a number",
+    "finite_number": "a number that fits a float",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "tuple_type": "a list",
+    "dict_type": "a mapping of name to type",
+    "too_short": "a mapping of name to type",
+    "model_type": "a mapping with a `type`",
+    "model_attributes_type": "a mapping with a `type`",
+    "string_pattern_mismatch": "lower-case letters, digits and _ after a letter",
+}
+"""Type of a pydantic error → what is allowed."""
 
 
 @dataclass(frozen=True)
 class Schema:
-    """All keys of a skill's policy."""
+    """The schema of one skill."""
 
     file: str
-    root: Kind
-    """A mapping of the keys."""
+    declared: Declaration
+    whole: bool = True
+    """False: some of it cannot be used, so there may be more keys than it declares."""
 
 
-class SchemaProblem(ValueError):
-    """A schema that cannot be used."""
-
-    others: "tuple[SchemaProblem, ...]" = ()
-    """What else is wrong with it."""
-
-    def __init__(self, line: int, message: str) -> None:
-        self.line = line
-        self.message = message
-        super().__init__(f"line {line}: {message}")
+def parse_schema(text: str, file: str) -> tuple[Schema | None, tuple[Wrong, ...]]:
+    """The schema of one `policy_schema.yaml`, as far as it can be used, and everything that is wrong with it."""
+    declared, wrong = _declared(text)
+    return None if declared is None else Schema(file, declared, not wrong), wrong
 
 
-def parse_schema(text: str, file: str) -> Schema:
-    """The schema of one `policy_schema.yaml`. Raises SchemaProblem with the line, and with what else is wrong."""
-    try:
-        root = parse_yaml(text)
-    except YamlProblem as problem:
-        raise SchemaProblem(problem.line, problem.message) from problem
+@lru_cache(maxsize=4096)
+def _declared(text: str) -> tuple[Declaration | None, tuple[Wrong, ...]]:
+    """What a text declares, and what is wrong with it. Skills with the same text share one model."""
+    parts = parse_parts(text)
+    root, wrong = parts.root, [(one.line, one.message) for one in parts.problems]
     if not isinstance(root.value, dict):
-        raise SchemaProblem(1, "the schema is not a mapping with `schema_version` and `keys`")
-    wrong: list[SchemaProblem] = []
-    for name in sorted(set(root.value) - {"schema_version", "required", "keys"}):
-        wrong.append(SchemaProblem(root.value[name].key_line, f"the schema knows no {name}"))
-    if "schema_version" not in root.value or root.value["schema_version"].value != 1:
-        wrong.append(SchemaProblem(1, "the schema must say `schema_version: 1`"))
-    keys = root.value.get("keys")
-    fields: dict[str, Kind] = {}
-    required: tuple[str, ...] = ()
-    if keys is None or not isinstance(keys.value, dict) or not keys.value:
-        wrong.append(SchemaProblem(root.line, "the schema needs `keys`, a mapping of key to type"))
-    else:
-        for name, node in keys.value.items():
-            try:
-                fields[name] = _kind(name, node)
-            except SchemaProblem as problem:
-                wrong.append(problem)
-        try:
-            required = _names(root.value.get("required"), keys.value, "required")
-        except SchemaProblem as problem:
-            wrong.append(problem)
-    if wrong:
-        wrong[0].others = tuple(wrong[1:])
-        raise wrong[0]
-    return Schema(file, Kind("mapping", fields=fields, required=required))
+        return None, (*wrong, (1, "the schema is not a mapping with `schema_version` and `keys`"))
+    plain = root.plain
+    lost = {path[0] for path in parts.lost if len(path) == 1}
+    errors: list[ErrorDetails] = []
+    declared = _validated(plain, errors)
+    if declared is None:  # what is right by itself is used all the same, to find what else is wrong
+        bad = {one["loc"][1] for one in errors if len(one["loc"]) > 1 and one["loc"][0] == "keys"}
+        keys, required = plain.get("keys"), plain.get("required")
+        good = {name: one for name, one in keys.items() if name not in bad} if isinstance(keys, dict) else {}
+        known = [one for one in required if one not in bad] if isinstance(required, list) else []
+        rest = {"schema_version": 1, "keys": good}
+        declared = (_validated({**rest, "required": known}, errors) or _validated(rest, [])) if good else None
+    told = [one for one in errors if one["type"] != "missing" or one["loc"][0] not in lost]
+    return declared, (*wrong, *_told(root, told))
 
 
-def _names(node: Node | None, fields: Mapping[str, Any], what: str) -> tuple[str, ...]:
-    if node is None:
-        return ()
-    names = node.plain
-    if not isinstance(names, list) or not all(isinstance(one, str) and one in fields for one in names):
-        raise SchemaProblem(node.line, f"`{what}` must be a list of the fields {', '.join(fields)}")
-    return tuple(names)
-
-
-def _kind(name: str, node: Node) -> Kind:
-    if not isinstance(node.value, dict):
-        raise SchemaProblem(node.line, f"'{name}' must be a mapping with a `type`")
-    unknown = set(node.value) - _ATTRIBUTES
-    if unknown:
-        raise SchemaProblem(
-            node.line, f"'{name}' has unknown {', '.join(sorted(unknown))}; known are {', '.join(sorted(_ATTRIBUTES))}"
-        )
-    given = {key: one.plain for key, one in node.value.items()}
-    kind = given.get("type")
-    if kind not in _TYPES:
-        raise SchemaProblem(node.line, f"'{name}' has type {kind!r}; known are {', '.join(_TYPES)}")
-    bounds: dict[str, float | None] = {}
-    for bound in ("min", "max", "above", "below"):
-        value = given.get(bound)
-        if value is not None and (kind not in ("number", "integer") or type(value) not in (int, float)):
-            raise SchemaProblem(node.line, f"'{name}': `{bound}` must be a number and belongs to number or integer")
-        bounds[bound] = value
-    of, fields = node.value.get("of"), node.value.get("fields")
-    if (kind in ("list", "names")) != (of is not None):
-        raise SchemaProblem(node.line, f"'{name}': list and names need `of`, no other type has it")
-    if (kind == "mapping") != (fields is not None):
-        raise SchemaProblem(node.line, f"'{name}': a mapping needs `fields`, no other type has them")
-    children: dict[str, Kind] = {}
-    if fields is not None:
-        if not isinstance(fields.value, dict) or not fields.value:
-            raise SchemaProblem(fields.line, f"'{name}': `fields` must be a mapping of name to type")
-        children = {child: _kind(f"{name}.{child}", one) for child, one in fields.value.items()}
-    enum = given.get("enum", [])
-    if not isinstance(enum, list):
-        raise SchemaProblem(node.line, f"'{name}': `enum` must be a list")
-    inner = None if of is None else _kind(f"{name}.of", of)
-    if kind == "list" and inner is not None and inner.type not in _SCALARS:
-        raise SchemaProblem(node.line, f"'{name}': a list holds plain values")
-    nullable = given.get("nullable", False)
-    if not isinstance(nullable, bool):
-        raise SchemaProblem(node.line, f"'{name}': `nullable` must be true or false")
-    return Kind(
-        kind,
-        str(given.get("description", "")),
-        tuple(enum),
-        bounds["min"],
-        bounds["max"],
-        bounds["above"],
-        bounds["below"],
-        nullable,
-        inner,
-        children,
-        _names(node.value.get("required"), children, "required"),
-        _names(node.value.get("order"), children, "order"),
-    )
-
-
-def _find(root: Kind, key: str) -> Kind | str:
-    """The kind of a dotted key, or what is wrong with the key."""
-    kind = root
-    path: list[str] = []
-    for part in key.split("."):
-        if kind.type == "names" and kind.of is not None:
-            kind = kind.of
-        elif kind.type == "mapping":
-            if part not in kind.fields:
-                where = f"'{'.'.join(path)}' has no '{part}'" if path else f"there is no policy key '{part}'"
-                return f"{where}. Known: {', '.join(sorted(kind.fields))}"
-            kind = kind.fields[part]
-        else:
-            return f"'{'.'.join(path)}' is a {kind.type}, it has no '{part}'"
-        path.append(part)
-    if kind.type in ("mapping", "names"):
-        return f"'{key}' needs a mapping{' of ' + ', '.join(sorted(kind.fields)) if kind.fields else ''}"
-    return kind
-
-
-def _complaint(kind: Kind, value: Any) -> str | None:
-    """What is wrong with a value, or None."""
-    if value is None:
-        return None if kind.nullable else "it may not be null"
-    if kind.type == "list":
-        if not isinstance(value, list):
-            return f"it must be a list of {kind.of.type if kind.of else 'values'}"
-        for one in value:
-            inner = None if kind.of is None else _complaint(kind.of, one)
-            if inner is not None:
-                return f"{one!r}: {inner}"
+def _validated(document: Any, errors: list[ErrorDetails]) -> Declaration | None:
+    try:
+        return Declaration.model_validate(document)
+    except ValidationError as error:
+        errors += error.errors(include_url=False)
         return None
-    right = {
-        "number": type(value) in (int, float),
-        "integer": type(value) is int,
-        "boolean": type(value) is bool,
-        "string": type(value) is str,
-    }[kind.type]
-    if not right:
-        return f"it must be a {kind.type}"
-    if kind.enum and value not in kind.enum:
-        return f"allowed are {', '.join(str(one) for one in kind.enum)}"
-    if kind.min is not None and value < kind.min:
-        return f"it must be at least {kind.min}"
-    if kind.max is not None and value > kind.max:
-        return f"it must be at most {kind.max}"
-    if kind.above is not None and value <= kind.above:
-        return f"it must be above {kind.above}"
-    if kind.below is not None and value >= kind.below:
-        return f"it must be below {kind.below}"
-    return None
 
 
-def contexts(assignments: list[Assignment]) -> Iterator[dict[str, Any]]:
-    """One context for each class of contexts that the conditions of these assignments can tell apart.
-
-    Sizes change sides only at the bounds of a range, so each bound stands for the sizes from it to the next one.
-    """
-    values: dict[str, list[Any]] = {}
-    for one in assignments:
-        for key, asked in (one.when or {}).items():
-            known = values.setdefault(key, [None])
-            if key == "params":
-                found = parse_params(asked)
-                known.extend(point for point in (0, found.low, found.high) if point not in known and point < 1e18)
-            else:
-                known.extend(item for item in (asked if isinstance(asked, list) else [asked]) if item not in known)
-    names = sorted(values)
-    for combination in itertools.product(*(values[name] for name in names)):
-        yield dict(zip(names, combination, strict=True))
+def _told(root: Node, errors: Sequence[ErrorDetails]) -> Iterator[Wrong]:
+    """The errors of the models as lines of the file and sentences; one for each place."""
+    seen: set[tuple[str, str]] = set()
+    for error in errors:
+        place = _place(root, error["loc"])
+        field = place.field or str(error.get("ctx", {}).get("what", ""))
+        if (place.key, field) not in seen:
+            seen.add((place.key, field))
+            node = _child(place.node, field)
+            yield node.key_line or node.line, _sentence(place, field, error)
 
 
-def check_policy(schema: Schema, assignments: list[Assignment]) -> list[Problem]:
-    """Everything in which the assignments break the schema."""
-    problems: list[Problem] = []
-    good: dict[str, list[Assignment]] = {name: [] for name in schema.root.fields}
-    for one in assignments:
-        kind = _find(schema.root, one.key)
-        if isinstance(kind, str):
-            problems.append(
-                Problem(one.origin.file, one.origin.line, f"policy: {kind}", f"{schema.file} lists what is allowed")
-            )
-            continue
-        complaint = _complaint(kind, one.value)
-        if complaint is not None:
-            shown = json.dumps(one.value, ensure_ascii=False)
-            problems.append(
-                Problem(
-                    one.origin.file,
-                    one.origin.line,
-                    f"policy: {one.key} is {shown}: {complaint}",
-                    f"Choose a value that {schema.file} allows",
-                )
-            )
-            continue
-        good[one.key.split(".")[0]].append(one)
-    if problems:  # relations between values mean nothing while single values are wrong
-        return problems
-    for name, kind in schema.root.fields.items():
-        if good[name]:
-            problems.extend(_check_relations(schema, name, kind, good[name]))
-        elif name in schema.root.required:
-            problems.append(
-                Problem(schema.file, 0, f"policy: '{name}' is required and nothing sets it", "Set it in base.md")
-            )
-    return problems
+@dataclass(frozen=True)
+class _Place:
+    """Where in the document an error is."""
+
+    node: Node
+    """The declaration of a key, or the whole document."""
+    key: str
+    """Dotted; empty: the document."""
+    field: str
+    """What of the declaration is wrong; empty: all of it."""
 
 
-def _relations(name: str, kind: Kind) -> bool:
-    children = (*kind.fields.values(), *((kind.of,) if kind.of is not None else ()))
-    return bool(kind.required or kind.order) or any(_relations(name, child) for child in children)
+def _place(root: Node, location: tuple[int | str, ...]) -> _Place:
+    """Location of an error of the models, which names keys, fields and, behind each, the `type` it was read by."""
+    node, steps = root, list(location)
+    names: list[str] = []
+    while steps:
+        step = steps.pop(0)
+        if not steps or step not in ("keys", "fields", "of"):
+            return _Place(node, ".".join(names), str(step))
+        node = _child(node, str(step))
+        if step != "of":
+            step = steps.pop(0)
+            node = _child(node, str(step))
+        names.append(str(step))
+        del steps[:1]  # the type, or `[key]`
+    return _Place(node, ".".join(names), "")
 
 
-def _check_relations(schema: Schema, name: str, kind: Kind, assignments: list[Assignment]) -> list[Problem]:
-    must = name in schema.root.required
-    if not must and not _relations(name, kind):
-        return []
-    problems: dict[tuple[str, int, str], Problem] = {}
-    for count, context in enumerate(contexts(assignments)):
-        if count >= MAX_CONTEXTS:
-            last = assignments[-1].origin
-            return [
-                Problem(
-                    last.file,
-                    last.line,
-                    f"policy: the conditions of '{name}' tell more than {MAX_CONTEXTS} contexts apart",
-                    "Use fewer rules with fewer keys each",
-                )
-            ]
-        winners: dict[str, int] = {}
-        for index, one in enumerate(assignments):
-            if matches(one.when, context):
-                winners[one.key] = index
-        shown = describe_condition({key: value for key, value in context.items() if value is not None})
-        where = "" if shown == "always" else f" (where {shown})"
-        if must and not winners:
-            found = Problem(
-                schema.file, 0, f"policy: '{name}' is required and nothing sets it{where}", "Add a rule without `when`"
-            )
-            problems.setdefault((schema.file, 0, name), found)
-        for message, culprit in _relation_complaints(name, kind, winners, assignments):
-            origin = assignments[culprit].origin
-            problems.setdefault(
-                (origin.file, origin.line, message),
-                Problem(origin.file, origin.line, f"policy: {message}{where}", "Change one of the values"),
-            )
-    return list(problems.values())
+def _child(node: Node, name: str) -> Node:
+    """What stands below a name; the node itself where nothing does."""
+    return node.value.get(name, node) if isinstance(node.value, dict) else node
 
 
-def _relation_complaints(
-    name: str, kind: Kind, winners: Mapping[str, int], assignments: list[Assignment]
-) -> Iterator[tuple[str, int]]:
-    """(what is wrong, index of the assignment to blame) for a key in one context."""
-    below = {key: index for key, index in winners.items() if key.startswith(name + ".")}
-    if not below:
-        return
-    if kind.type == "names" and kind.of is not None:
-        for child in sorted({key[len(name) + 1 :].split(".")[0] for key in below}):
-            yield from _relation_complaints(f"{name}.{child}", kind.of, winners, assignments)
-        return
-    for child, inner in kind.fields.items():
-        yield from _relation_complaints(f"{name}.{child}", inner, winners, assignments)
-    for child in kind.required:
-        if not any(key == f"{name}.{child}" or key.startswith(f"{name}.{child}.") for key in below):
-            yield f"'{name}' needs '{child}'", max(below.values())
-    ordered = [f"{name}.{child}" for child in kind.order]
-    stated = [key for key in ordered if key in below and assignments[below[key]].value is not None]
-    for low, high in itertools.pairwise(stated):
-        small, large = assignments[below[low]].value, assignments[below[high]].value
-        if small > large:
-            yield f"{low} {small} is above {high} {large}", max(below[low], below[high])
+def _sentence(place: _Place, field: str, error: ErrorDetails) -> str:
+    where = f"'{place.key}'" if place.key else "the schema"
+    about, kind = error.get("ctx", {}), error["type"]
+    if kind in ("union_tag_invalid", "union_tag_not_found"):
+        known = str(about.get("expected_tags", ", ".join(KINDS))).replace("'", "")
+        inner = f"{where}: `{field}`" if field else where
+        return f"{inner} has {'no type' if 'tag' not in about else 'type ' + repr(about['tag'])}; known are {known}"
+    if kind == "extra_forbidden":
+        model = KINDS.get(str(_child(place.node, "type").value), Declaration) if place.key else Declaration
+        return f"{where} has unknown {field}; known are {', '.join(sorted(model.model_fields))}"
+    if kind == "missing":
+        return f"{where} needs `{field}`"
+    if kind == "literal_error":
+        return f"{where} must say `{field}: {about['expected']}`"
+    if kind == "unknown_field":
+        return f"{where}: `{field}` {error['msg']}"
+    wanted = "an integer" if kind == "int_type" and error["loc"][-1] != "int" else _WANTED.get(kind)
+    said = f"must be {wanted}" if wanted is not None else f"cannot be used: {error['msg']}"
+    return f"{where}: `{field}` {said}" if field else f"{where} {said}"

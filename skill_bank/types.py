@@ -1,7 +1,7 @@
 """Values of the skill bank: what is on disk (sections, patches, manifests), what is wrong with it, what was built."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +69,8 @@ class PolicyBlock:
     line: int
     order: int = 0
     """Place in the order of merging among blocks that a squash folded into the base; 0: a block of the base itself."""
+    whole: bool = True
+    """False: not all of it can be read."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +145,11 @@ class Patch:
     lines: Mapping[str, int] = field(default_factory=dict)
     """Front matter field → line."""
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it depends on, or conflicts with, patches of other skills."""
+        return any(":" in one for one in (*self.depends_on, *self.conflicts_with))
+
     def line_of(self, name: str) -> int:
         """Line of a front matter field, else of the file's first line."""
         return self.lines.get(name, 1)
@@ -176,6 +183,8 @@ class Manifest:
     """`active.<id>`, `disabled.<id>`, `profiles.<name>.active.<id>` → line."""
     folded: tuple[str, ...] = ()
     """Patches that a squash made part of the base: in force without being applied."""
+    whole: bool = True
+    """False: not all of it can be read, so it may list more."""
 
 
 @dataclass(frozen=True)
@@ -197,6 +206,10 @@ class SkillSource:
     """Path inside the bank → SHA-256 of each file read."""
     foreign: tuple[str, ...] = ()
     """Patches that depend on, or conflict with, patches of other skills."""
+    damaged: Mapping[str, Patch] = field(default_factory=dict)
+    """What can be read of patches that are broken: enough to find what else is wrong with them."""
+    unusable: Mapping[str, str | None] = field(default_factory=dict)
+    """Text of the other broken patches; None: it cannot be read."""
     warnings: tuple[Problem, ...] = ()
     """What lies in the folder and is left out."""
 
@@ -204,6 +217,13 @@ class SkillSource:
         """Patches that are part of the base that a profile builds on."""
         chosen = self.manifest.profiles.get(profile) if profile is not None else None
         return frozenset(self.manifest.folded if chosen is None or chosen.base is None else chosen.folded)
+
+    def with_damaged(self) -> "SkillSource":
+        """For checking only: with the broken patches among the others, as far as they can be read."""
+        if not self.damaged:
+            return self
+        foreign = (id_ for id_, patch in self.damaged.items() if patch.is_foreign)
+        return replace(self, patches={**self.patches, **self.damaged}, foreign=(*self.foreign, *foreign))
 
     def base_of(self, profile: str | None) -> Base:
         """The base that a profile builds on."""

@@ -116,32 +116,49 @@ def scalar_of(text: str) -> str | int | float | bool | None:
 _ALLOWED_TAGS = frozenset(_TAG + name for name in ("null", "bool", "int", "float", "str", "seq", "map"))
 
 
-def _convert(node: Any, shift: int, seen: set[int], key_line: int = 0) -> Node:
-    line = node.start_mark.line + shift
-    if id(node) in seen:
-        raise YamlProblem(line, "anchors and aliases (&, *) are not allowed; write the value out")
-    seen.add(id(node))
-    if node.tag not in _ALLOWED_TAGS:
-        raise YamlProblem(line, f"the tag {node.tag} is not allowed; write plain values")
-    if isinstance(node, yaml.ScalarNode):
-        return Node(_scalar(node.tag, node.value), line, key_line=key_line)
-    if isinstance(node, yaml.SequenceNode):
-        return Node([_convert(one, shift, seen) for one in node.value], line, bool(node.flow_style), key_line)
-    found: dict[str, Node] = {}
-    for key, value in node.value:
-        at = key.start_mark.line + shift
-        if not isinstance(key, yaml.ScalarNode) or key.tag not in (_TAG + "str", _TAG + "int"):
-            raise YamlProblem(at, "a key must be a word")
-        if key.value in found:
-            raise YamlProblem(at, f"the key '{key.value}' occurs twice")
-        found[key.value] = _convert(value, shift, seen, at)
-    return Node(found, line, bool(node.flow_style), key_line)
+class _Tree:
+    """Makes the tree of one document; what strict YAML refuses goes to `refused` and is left out of the tree."""
+
+    def __init__(self, shift: int) -> None:
+        self._shift = shift
+        self._seen: set[int] = set()
+        self.refused: list[YamlProblem] = []
+
+    def convert(self, node: Any, key_line: int = 0) -> Node | None:
+        """The tree below a node of the parser; None where it is refused."""
+        line = node.start_mark.line + self._shift
+        if id(node) in self._seen:
+            self._refuse(line, "anchors and aliases (&, *) are not allowed; write the value out")
+            return None
+        self._seen.add(id(node))
+        if node.tag not in _ALLOWED_TAGS:
+            self._refuse(line, f"the tag {node.tag} is not allowed; write plain values")
+            return None
+        if isinstance(node, yaml.ScalarNode):
+            return Node(_scalar(node.tag, node.value), line, False, key_line)
+        if isinstance(node, yaml.SequenceNode):
+            items = [found for one in node.value if (found := self.convert(one)) is not None]
+            return Node(items, line, bool(node.flow_style), key_line)
+        fields: dict[str, Node] = {}
+        for key, value in node.value:
+            at = key.start_mark.line + self._shift
+            if not isinstance(key, yaml.ScalarNode) or key.tag not in (_TAG + "str", _TAG + "int"):
+                self._refuse(at, "a key must be a word")
+            elif key.value in fields:
+                self._refuse(at, f"the key '{key.value}' occurs twice")
+            elif (child := self.convert(value, at)) is not None:
+                fields[key.value] = child
+        return Node(fields, line, bool(node.flow_style), key_line)
+
+    def _refuse(self, line: int, message: str) -> None:
+        self.refused.append(YamlProblem(line, message))
 
 
-def parse_yaml(text: str, first_line: int = 1) -> Node:
-    """The tree of one document; `first_line` is the line of the file where `text` begins. Empty text is null.
+def read_tree(text: str, first_line: int = 1) -> tuple[Node, list[YamlProblem]]:
+    """The tree of one document and what strict YAML refuses in it; what is refused is left out of the tree.
 
-    Raises YamlProblem with the line of the file.
+    `first_line` is the line of the file where `text` begins. Empty text is null. Raises YamlProblem with the line of
+    the file for text that is not YAML.
     """
     loader = _Loader(text)
     try:
@@ -155,5 +172,14 @@ def parse_yaml(text: str, first_line: int = 1) -> Node:
     except yaml.YAMLError as error:
         raise YamlProblem(first_line, f"not YAML: {error}") from error
     if node is None:
-        return Node(None, first_line)
-    return _convert(node, first_line, set())
+        return Node(None, first_line), []
+    tree = _Tree(first_line)
+    return tree.convert(node) or Node(None, first_line), tree.refused
+
+
+def parse_yaml(text: str, first_line: int = 1) -> Node:
+    """`read_tree` of a document of which nothing is refused. Raises YamlProblem."""
+    root, refused = read_tree(text, first_line)
+    if refused:
+        raise refused[0]
+    return root

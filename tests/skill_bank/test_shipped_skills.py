@@ -13,8 +13,8 @@ from mcp_server.skill_lint import lint_bank
 from mcp_server.skill_testing import collect
 from mcp_server.tools import all_specs
 from skill_bank.bank import SHIPPED, SkillBank
+from skill_bank.kinds import MappingKind
 from skill_bank.policy import CompiledPolicy
-from skill_bank.schema import Kind
 from skill_bank.types import BankError
 from trainer.config import TrainingConfig
 
@@ -238,9 +238,10 @@ def test_a_patch_for_small_models_leaves_half_a_billion_untouched_to_the_byte(tm
 
 def test_each_key_of_rllm_config_is_a_field_of_the_training_config_with_the_same_bounds() -> None:
     schema = SkillBank.shipped().source("rllm-config").schema
-    for name, kind in schema.root.fields.items():
+    for name, kind in schema.declared.keys.items():
         assert name in TrainingConfig.model_fields
-        default: Kind = kind.fields["default"]
+        assert isinstance(kind, MappingKind)
+        default = kind.fields["default"]
         if default.enum:
             for value in default.enum:
                 TrainingConfig.model_validate({name: value})
