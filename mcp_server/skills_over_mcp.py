@@ -77,8 +77,9 @@ class GetSkillResult(CacheableResult):
     skill: SkillEntry
 
 
-class ReadDirectoryResult(PaginatedResult):
-    """Answer of `resources/directory/read`: what lies directly in a folder."""
+class ReadDirectoryResult(PaginatedResult, CacheableResult):
+    """Answer of `resources/directory/read`: what lies directly in a folder. Clients expect what lists have, how long it
+    may be kept."""
 
     resources: list[Resource]
 
