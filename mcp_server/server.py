@@ -20,6 +20,7 @@ from mcp_types import GetPromptResult, InputRequiredResult, Resource
 from mcp_server.background import supervise
 from mcp_server.capture import Capture
 from mcp_server.completing import Completions
+from mcp_server.dashboard.mcp_app import DashboardApp
 from mcp_server.notifying import Updates, watch, watch_places
 from mcp_server.prompts import add_prompts, check_prompt
 from mcp_server.question_state import QuestionState
@@ -101,6 +102,7 @@ def build_server(workspace: Path | str, *, session: str | None = None) -> MCPSer
     updates = Updates()
     served = ServedSkills(state)
     skills = SkillsExtension(served)
+    dashboard = DashboardApp(state)
     fixed = CacheHint(ttl_ms=LIST_TTL_MS)
     server = EvoServer(
         SERVER_NAME,
@@ -110,7 +112,7 @@ def build_server(workspace: Path | str, *, session: str | None = None) -> MCPSer
         version=_version(),
         tools=[make_tool(spec) for spec in all_specs()],
         lifespan=_lifespan(state, capture, updates),
-        extensions=[skills],
+        extensions=[skills, dashboard],
         cache_hints={"tools/list": fixed, "prompts/list": fixed, "resources/templates/list": fixed},
         middleware=[capture],
         request_state_security=RequestStateSecurity(codec=QuestionState(root, QUESTION_TTL_S), ttl=QUESTION_TTL_S),
@@ -120,6 +122,7 @@ def build_server(workspace: Path | str, *, session: str | None = None) -> MCPSer
     server.middleware.append(RoleGuard(server))
     server.skills = skills
     skills.add_template(server)
+    dashboard.add_template(server)
     updates.serve(server)
     add_resources(server, state)
     add_prompts(server)

@@ -26,6 +26,7 @@ from mcp_server.cli.optimizing import (
     trial_workers,
 )
 from mcp_server.cli.trial_view import TrialLines
+from mcp_server.dashboard.running import dashboard_hint
 from optimizer.evolve import evolve as run_evolution
 from optimizer.evolve import new_request
 from optimizer.evolve import resume as resume_evolution
@@ -227,6 +228,7 @@ def show_evolution(console: Console, document: dict[str, Any], state: CliState) 
         evolution = document["evolution"]
         console.print(f"patch {document['awaiting']} waits for a person. Decide and go on with:", markup=False)
         console.print(f"  {state.command('approve', document['awaiting'])}", markup=False)
+        console.print(f"  {dashboard_hint(state.root)}", markup=False)
         console.print(f"  {state.command('evolve', '--resume', evolution)}", markup=False)
 
 

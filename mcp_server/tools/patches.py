@@ -12,6 +12,7 @@ from pydantic import Field
 
 from mcp_server.answers import Answer, Next, Part, answer, clip
 from mcp_server.approvals import MAX_DIFF, Decision, Shown, apply_decision, ask, show, verdict_text, why_not_asked
+from mcp_server.dashboard.running import dashboard_hint
 from mcp_server.proposing import Draft, propose_from_finding, propose_text
 from mcp_server.roles import origin_of
 from mcp_server.tooling import ToolSpec
@@ -265,7 +266,7 @@ async def review_patch(
     state = state_of(ctx)
     decision = decided.data if isinstance(decided, AcceptedElicitation) else Decision(decision="later", reason="")
     record = await anyio.to_thread.run_sync(apply_decision, state, shown, decision, origin_of(ctx.request_context))
-    not_asked = why_not_asked(ctx)
+    not_asked = why_not_asked(ctx, shown.diff)
     applied = record.stage == "active"
     command = None if applied or not shown.may_approve else state.command("approve", record.patch_id)
     extra = record.model_extra or {}
@@ -288,10 +289,10 @@ async def review_patch(
         approve_command=command,
         next=_after_review(record, shown, command),
     )
-    return answer(_review_text(data, shown, not_asked), data)
+    return answer(_review_text(data, shown, not_asked, dashboard_hint(state.root)), data)
 
 
-def _review_text(data: ReviewAnswer, shown: Shown, not_asked: str | None) -> str:
+def _review_text(data: ReviewAnswer, shown: Shown, not_asked: str | None, hint: str) -> str:
     head = f"Patch {data.patch_id} of {data.skill}: {verdict_text(shown.record)}"
     if data.applied:
         return f"{head} It is in force as {data.version}."
@@ -300,7 +301,8 @@ def _review_text(data: ReviewAnswer, shown: Shown, not_asked: str | None) -> str
     if shown.why_not is not None:
         return f"{head} NOT applied: {shown.why_not}."
     why = "" if not_asked is None else f" ({not_asked})"
-    return f"{head} NOT applied: a person has to approve it{why}. In a terminal of their own: {data.approve_command}"
+    ways = f"In a terminal of their own: {data.approve_command}, {hint}."
+    return f"{head} NOT applied: a person has to approve it{why}. {ways}"
 
 
 def _after_review(record: Any, shown: Shown, command: str | None) -> Next:

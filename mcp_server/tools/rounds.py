@@ -10,6 +10,8 @@ from mcp_server.answers import Answer, Next, Part, answer, clip
 from mcp_server.approvals import verdict_text
 from mcp_server.campaign_answers import CHECK_AGAIN_S, CampaignPart, after_campaign, campaign_part, campaign_text
 from mcp_server.campaigning import CampaignView, is_campaign, open_campaigns, view_of
+from mcp_server.dashboard.mcp_app import SHOWN_ON_DASHBOARD
+from mcp_server.dashboard.running import dashboard_hint
 from mcp_server.evolving import EvolutionView, Standing, resume_evolution, standing, start_evolution
 from mcp_server.state import ServerState
 from mcp_server.tooling import ToolSpec
@@ -112,7 +114,7 @@ async def evolve(
     data = _rounds_answer(state, found)
     if found.evolution is not None and found.evolution.running:
         data.next = _follow(found.evolution)
-    return answer(_standing_text(found), data)
+    return answer(_standing_text(state, found), data)
 
 
 def _state_word(view: EvolutionView | None) -> str:
@@ -125,7 +127,7 @@ def _state_word(view: EvolutionView | None) -> str:
     return "awaiting_approval" if view.awaiting is not None else "interrupted"
 
 
-def _standing_text(found: Standing) -> str:
+def _standing_text(state: ServerState, found: Standing) -> str:
     view = found.evolution
     parts = []
     if view is None:
@@ -136,6 +138,8 @@ def _standing_text(found: Standing) -> str:
     if found.waiting:
         first = found.waiting[0]
         parts.append(f"{len(found.waiting)} patch(es) wait for a person, first {first.patch_id}: {verdict_text(first)}")
+        command = state.command("approve", first.patch_id)
+        parts.append(f"They decide in a terminal of their own: {command}, {dashboard_hint(state.root)}.")
     if found.active_runs:
         parts.append(f"Active runs: {', '.join(found.active_runs[:3])}.")
     return " ".join(parts)
@@ -247,6 +251,12 @@ def _follow(view: EvolutionView) -> Next:
 _SEE_STATUS = Next(say="See rounds and evolutions.", tool="round_status")
 
 SPECS = [
-    ToolSpec(round_status, title="Show where things stand", read_only=True, help_with=_SEE_STATUS),
+    ToolSpec(
+        round_status,
+        title="Show where things stand",
+        read_only=True,
+        help_with=_SEE_STATUS,
+        meta=SHOWN_ON_DASHBOARD,
+    ),
     ToolSpec(evolve, title="Evolve the training skills", open_world=True, help_with=_SEE_STATUS),
 ]

@@ -83,13 +83,6 @@ function hostAsking() {
     }
   }
 
-  // What a tool that opened the page was asked for says what to show first.
-  function toldOf(result) {
-    const data = result && result.structuredContent;
-    if (data && typeof data.run_id === "string" && Array.isArray(data.steps)) go(`#/runs/${data.run_id}`);
-    else if (data && Array.isArray(data.rounds)) go("#/rounds");
-  }
-
   window.addEventListener("message", (event) => {
     if (event.source !== window.parent || !event.data || event.data.jsonrpc !== "2.0") return;
     const { id, method, params, result, error } = event.data;
@@ -101,7 +94,6 @@ function hostAsking() {
       if (error) call.reject(new Problem(String(error.message || "the client refused"), 404));
       else call.resolve(result);
     } else if (method === "ui/notifications/host-context-changed") themed(params);
-    else if (method === "ui/notifications/tool-result") toldOf(params);
     else if (id !== undefined) {
       const known = method === "ping" || method === "ui/resource-teardown";
       const body = known ? { result: {} } : { error: { code: -32601, message: "Method not found" } };
