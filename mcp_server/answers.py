@@ -4,19 +4,15 @@ The data is not repeated as text: a client that shows both would pay twice for i
 """
 
 import json
-import re
 from typing import Any
 
 from mcp_types import CallToolResult, TextContent
 from pydantic import BaseModel, ConfigDict, Field
 
+from skill_bank.visible import visible, visible_text
+
 MAX_ANSWER_BYTES = 8 * 1024
 """Size of one answer that lists aim at; a client's own limit is about three times as large."""
-
-_UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff]"
-)
-
 
 class Next(BaseModel):
     """The most useful next step."""
@@ -58,25 +54,6 @@ def compact(data: Answer) -> dict[str, Any]:
     document = visible(data.model_dump(mode="json", exclude_defaults=True))
     assert isinstance(document, dict)
     return document
-
-
-def visible(value: Any) -> Any:
-    """A JSON value whose texts hold no character that a reader cannot see."""
-    if isinstance(value, str):
-        return visible_text(value)
-    if isinstance(value, list):
-        return [visible(one) for one in value]
-    if isinstance(value, dict):
-        return {key: visible(one) for key, one in value.items()}
-    return value
-
-
-def visible_text(text: str) -> str:
-    """The text with a mark in the place of each control, bidirectional, zero-width and tag character.
-
-    Recorded text comes from anywhere; such characters hide words from a person or turn them around.
-    """
-    return _UNSEEN.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def next_text(step: Next) -> str:

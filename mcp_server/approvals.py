@@ -17,9 +17,10 @@ from mcp.server.mcpserver import Context, Elicit, Resolve
 from mcp_types import ClientCapabilities
 from pydantic import BaseModel, Field
 
-from mcp_server.answers import clip, visible_text
+from mcp_server.answers import clip
 from mcp_server.roles import Role, caller_now, refusal
 from mcp_server.state import ServerState
+from skill_bank.visible import visible_text
 
 if TYPE_CHECKING:
     from optimizer.approvals import Origin
@@ -58,18 +59,20 @@ async def show(ctx: Context[ServerState, Any], patch_id: str | None) -> Shown:
 
 async def ask(ctx: Context[ServerState, Any], shown: Annotated[Shown, Resolve(show)]) -> "Decision | Elicit[Decision]":
     """Asks the user where the client can; else the decision is `later`."""
-    if not shown.may_approve or why_not_asked(ctx) is not None:
+    if not shown.may_approve or why_not_asked(ctx, shown.diff) is not None:
         return Decision(decision="later", reason="")
     return Elicit(question(shown), Decision)
 
 
-def why_not_asked(ctx: Context[ServerState, Any]) -> str | None:
-    """Why the user of this client cannot be asked for a decision, or None."""
+def why_not_asked(ctx: Context[ServerState, Any], diff: str = "") -> str | None:
+    """Why the user of this client cannot be asked for a decision, or None. What is approved has to be shown whole."""
     if not can_ask(ctx.client_capabilities):
         return "this client cannot ask its user"
     caller = caller_now()
     if not caller.role.includes(Role.APPROVE):
         return refusal("approving", Role.APPROVE, caller)
+    if len(diff) > MAX_DIFF:
+        return f"its diff has {len(diff):,} characters, too many to be shown in a question"
     return None
 
 
@@ -90,7 +93,7 @@ def question(shown: Shown) -> str:
             verdict_text(record),
             f"Digest of the outcome: {shown.digests.result[:12]}",
             "",
-            visible_text(shown.diff[:MAX_DIFF]),
+            visible_text(shown.diff),
         ]
     )
 

@@ -13,9 +13,9 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 
 from mcp_server import resource_views
-from mcp_server.answers import visible
 from mcp_server.state import ServerState
 from mcp_server.tooling import is_domain_error
+from skill_bank.visible import visible
 
 JSON = "application/json"
 

@@ -19,6 +19,7 @@ from mcp_types import ToolAnnotations
 from pydantic import ValidationError
 
 from mcp_server.answers import Next, clip, next_text
+from skill_bank.visible import visible_text
 
 MAX_ERROR_TEXT = 4000
 """Characters of an error message; clients cut at about 11,000."""
@@ -49,17 +50,17 @@ class EvoTool(Tool):
         """Checks the arguments, runs the function, turns errors of our domain into readable ones. Raises ToolError."""
         problem = self._problem_with(arguments)
         if problem is not None:
-            raise ToolError(problem)
+            raise ToolError(visible_text(problem))
         try:
             return await super().run(arguments, context, convert_result=convert_result)
         except UnexpectedToolError as error:
             cause = error.__cause__
             if not is_domain_error(cause):
                 raise
-            raise ToolError(self._with_help(str(cause))) from cause
+            raise ToolError(visible_text(self._with_help(str(cause)))) from cause
         except ToolError as error:
             if isinstance(error.__cause__, ToolError):  # ours, wrapped by the SDK under the tool's name
-                raise ToolError(str(error.__cause__)) from error.__cause__
+                raise ToolError(visible_text(str(error.__cause__))) from error.__cause__
             raise
 
     def _with_help(self, message: str) -> str:

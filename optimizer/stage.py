@@ -1,9 +1,9 @@
 """The one door for patches: every proposal, by rule or by an agent, passes the same checks before it is staged.
 
 Checked: the layer may write the group; the section exists; it holds nothing of an exam (`exam_text.py`); the patch
-compiles and its policy fits the schema and its scope; the edit budget; it changes something; it does not repeat an
-active patch or a rejected one. A staged patch is in the skill bank (not in force) and in `patches/<id>/`; a refused one
-leaves nothing behind.
+compiles and its policy fits the schema and its scope; the edit budget; every character can be seen; it changes
+something; it does not repeat an active patch or a rejected one. A staged patch is in the skill bank (not in force) and
+in `patches/<id>/`; a refused one leaves nothing behind.
 """
 
 import difflib
@@ -28,6 +28,7 @@ from optimizer.types import Finding
 from skill_bank.bank import PatchText, SkillBank, next_patch_id
 from skill_bank.policy import CompiledPolicy
 from skill_bank.types import BuiltSkill, PatchAction
+from skill_bank.visible import first_unseen
 from trainer.runs.workspace import Workspace
 
 
@@ -37,6 +38,8 @@ class EditBudget:
 
     lines: int = 40
     policy_keys: int = 2
+    characters: int = 8000
+    """However few the lines are: what a person can read before they approve it."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,7 @@ def stage(bank: SkillBank, store: PatchStore, proposal: Proposal, budget: EditBu
     check_write(proposal.layer, group)
     _check_section(bank, proposal)
     _check_size(proposal, budget or EditBudget())
+    _check_seen(proposal)
     _check_exam(store, proposal)
     profile = profile_of(bank, proposal.skill, proposal.profile)
     used = {patch for skill in bank.skills() for patch in bank.patches(skill)} | set(store.ids())
@@ -140,6 +144,21 @@ def _check_size(proposal: Proposal, budget: EditBudget) -> None:
         raise refuse("the patch has no text: say what the skill should say or which policy value it should hold")
     if lines > budget.lines:
         raise refuse(f"the patch has {lines} lines, allowed are {budget.lines}: split it, or say less")
+    if len(proposal.body) > budget.characters:
+        raise refuse(
+            f"the patch has {len(proposal.body):,} characters, allowed are {budget.characters:,}: split it, or say less"
+        )
+
+
+def _check_seen(proposal: Proposal) -> None:
+    """Refuses characters that a person who approves the patch would not see and a model would read."""
+    for what, text in (("text", proposal.body.replace("\r\n", "\n")), ("description", proposal.description)):
+        found = first_unseen(text)
+        if found is not None:
+            raise refuse(
+                f"the {what} of the patch holds a character that cannot be seen ({found[1]} at {found[0]}): write it "
+                "without control, zero-width, bidirectional, tag and variation characters"
+            )
 
 
 def _check_exam(store: PatchStore, proposal: Proposal) -> None:

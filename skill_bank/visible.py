@@ -28,6 +28,12 @@ def visible_text(text: str) -> str:
     return text if text.isascii() and text.isprintable() else _UNSEEN.sub(MARK, text)
 
 
+def first_unseen(text: str) -> tuple[int, str] | None:
+    """Position (from 0) and name of the first character that cannot be seen, `U+200B`; None where all can."""
+    found = _UNSEEN.search(text)
+    return None if found is None else (found.start(), f"U+{ord(found[0]):04X}")
+
+
 def visible(value: Any) -> Any:
     """A JSON value whose texts, keys included, hold no character that a reader cannot see."""
     if isinstance(value, str):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from mcp_server.cli.terminal import SafeConsole
 from optimizer.analyze.thresholds import thresholds_from
 from skill_bank.bank import SkillBank
 from skill_bank.policy import CompiledPolicy, PolicyError
@@ -64,12 +65,12 @@ def clean_errors() -> tuple[type[BaseException], ...]:
 
 def to_stdout() -> Console:
     """Console for results."""
-    return Console(highlight=False, soft_wrap=True)
+    return SafeConsole(highlight=False, soft_wrap=True)
 
 
 def to_stderr() -> Console:
     """Console for everything that is not the one JSON document."""
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return SafeConsole(stderr=True, highlight=False, soft_wrap=True)
 
 
 @dataclass(frozen=True)

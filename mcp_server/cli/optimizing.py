@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mcp_server.cli.context import CliState, CommandError, to_stderr, to_stdout
+from mcp_server.cli.terminal import SafeConsole
 from mcp_server.cli.train import worker_override
 from optimizer.analyze.claims import ClaimError
 from optimizer.analyze.report import ReportError
@@ -162,7 +163,7 @@ def print_table(console: Console, table: Table) -> None:
     if console.is_terminal:
         console.print(table)
     else:
-        Console(file=console.file, width=WIDE, highlight=False).print(table)
+        SafeConsole(file=console.file, width=WIDE, highlight=False).print(table)
 
 
 def show_patch(console: Console, home: Home, record: PatchRecord) -> None:

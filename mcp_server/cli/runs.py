@@ -5,7 +5,6 @@ import time
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from mcp_server.advising import findings_and_advice
@@ -16,6 +15,7 @@ from mcp_server.cli.runs_compare import compare_command
 from mcp_server.cli.runs_export import export_command
 from mcp_server.cli.runs_plot import plot_command
 from mcp_server.cli.runs_prune import prune_command
+from mcp_server.cli.terminal import SafeConsole
 from trainer.runs import supervise
 from trainer.runs.diagnose import DEFAULT_THRESHOLDS
 from trainer.runs.launch import LocalLauncher
@@ -79,7 +79,7 @@ def list_command(
     for document in runs[:limit]:
         table.add_row(*_row(document))
     # where no terminal limits the width, wide enough not to break a request into syllables
-    (console if console.is_terminal else Console(width=UNLIMITED, highlight=False)).print(table)
+    (console if console.is_terminal else SafeConsole(width=UNLIMITED, highlight=False)).print(table)
     if len(runs) > limit:
         console.print(f"{limit} of {len(runs)} runs; --limit {len(runs)} shows all", markup=False)
 

@@ -9,7 +9,7 @@ import anyio
 import typer
 from rich.console import Console
 
-from mcp_server.answers import clip, visible
+from mcp_server.answers import clip
 from mcp_server.cli.context import CliState, CommandError
 from mcp_server.cli.optimizing import JsonOption, console_for, home_of, plain_table, print_json, print_table
 from mcp_server.recorded import UNTRUSTED, time_text
@@ -20,6 +20,7 @@ from optimizer.index.search import Hit, search
 from optimizer.lease import Lease
 from optimizer.retention import PrunedSessions, SessionPlan, SessionRetention, carry_out, plan_sessions
 from optimizer.sizes import size_text, sizes_of, sizes_text
+from skill_bank.visible import visible
 
 SHOWN = 15
 """Rows of sessions; --json has all."""

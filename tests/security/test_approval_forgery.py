@@ -1,4 +1,4 @@
-"""Approvals that nobody gave: arguments, answers without a question, twice, changed, for another patch, after a restart.
+"""Approvals that nobody gave: answers to no question, twice, changed, for another patch, after a restart; arguments.
 
 A prose patch serves: it waits for a person as soon as it is staged.
 """
