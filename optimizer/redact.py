@@ -113,11 +113,11 @@ class Rules:
         if len(text) < _MIN_SECRET:
             return text
         text = self._without_shapes(text, shapes)
-        assigned, option = _names_in(text)
+        assigned, options = _names_in(text)
         if assigned:
             text = self._without_assigned(text, assigned)
-        if option:
-            text = re.sub(_option(), self._option_hidden, text)
+        if options:
+            text = _option(options).sub(self._option_hidden, text)
         for pattern in self.patterns:
             text = pattern.sub(self._replacing("configured", None), text)
         return text
@@ -247,27 +247,27 @@ def _assignment() -> re.Pattern[str]:
     return re.compile(_ASSIGNMENT)
 
 
-@lru_cache(maxsize=1)
-def _option() -> re.Pattern[str]:
-    """`--password VALUE` on a command line."""
-    names = "|".join(map(re.escape, _ALL_NAMES))
+@lru_cache(maxsize=64)
+def _option(ends: tuple[str, ...]) -> re.Pattern[str]:
+    """`--password VALUE` on a command line, for the names that end so."""
+    names = "|".join(re.escape(name) for name in _ALL_NAMES if name.endswith(ends))
     return re.compile(
         rf"""(?ix)(?:(?<![^\s"'`=])|(?<=\\[nrt])) --(?:[a-z0-9]+[-_]){{0,6}}(?P<name>{names}) (?P<sign>[ \t]{{1,4}})
         (?P<open>["']?) (?P<plain>[^\s"'\\$<-][^\s"'\\]{{2,4095}})"""
     )
 
 
-def _names_in(text: str) -> tuple[list[tuple[int, int]], bool]:
-    """Where names with a sign behind them begin and end, and whether one may be an option with a value behind it.
+def _names_in(text: str) -> tuple[list[tuple[int, int]], tuple[str, ...]]:
+    """Where names with a sign behind them begin and end, and how the names end that may be options with a value.
 
     Found by plain search, which no text makes slow and no process has to compile first.
     """
     folded = text.lower()
     if len(folded) != len(text):  # a few letters have no lower case of one character
         folded = text.translate(_ASCII_LOWER)
-    options = folded.find("--")
+    dashes = folded.find("--")
     found: set[tuple[int, int]] = set()
-    option = False
+    options: list[str] = []
     for last in LAST_WORDS:
         at = folded.find(last)
         while at >= 0:
@@ -276,10 +276,10 @@ def _names_in(text: str) -> tuple[list[tuple[int, int]], bool]:
             if behind.lstrip("\\\"'` \t")[:1] in (":", "="):
                 before = folded[max(end - 24, 0) : end]
                 found.add((end - max(len(name) for name in _ALL_NAMES if before.endswith(name)), end))
-            if 0 <= options < at and behind[:1] in (" ", "\t"):
-                option = True
+            if 0 <= dashes < at and behind[:1] in (" ", "\t") and last not in options:
+                options.append(last)
             at = folded.find(last, end)
-    return sorted(found), option
+    return sorted(found), tuple(options)
 
 
 _ASCII_LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}

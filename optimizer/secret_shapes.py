@@ -41,7 +41,7 @@ class Shape:
         self.begins = begins
         """A match begins with one of the marks, at the beginning of a word."""
         self.folded = folded
-        """The pattern ignores case, and the marks stand in the folded text."""
+        """The pattern ignores case, that of ASCII only, and the marks stand in the folded text."""
         self.replaced = replaced
         """None: `[redacted:<what>]`."""
         self._compiled: re.Pattern[str] | None = None
@@ -51,7 +51,7 @@ class Shape:
         """Compiled."""
         if self._compiled is None:
             marks = f"{_EDGE}(?:{'|'.join(map(re.escape, self.marks))})" if self.begins else ""
-            self._compiled = re.compile(marks + self.source, re.IGNORECASE if self.folded else 0)
+            self._compiled = re.compile(marks + self.source, re.IGNORECASE | re.ASCII if self.folded else 0)
         return self._compiled
 
     def may_be_in(self, text: str, folded: str) -> bool:
