@@ -8,7 +8,9 @@
 """
 
 import difflib
+import errno
 import json
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +22,16 @@ from pydantic import ValidationError
 
 from mcp_server.answers import Next, clip, next_text
 from skill_bank.visible import visible_text
+
+REFUSALS_OF_THE_SYSTEM = frozenset(
+    {
+        *(errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS),
+        *(errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE),
+    }
+)
+"""Errors of the operating system that say something about the call or the machine, and are no fault of the program."""
+
+logger = logging.getLogger(__name__)
 
 MAX_ERROR_TEXT = 4000
 """Characters of an error message; clients cut at about 11,000."""
@@ -55,6 +67,9 @@ class EvoTool(Tool):
             return await super().run(arguments, context, convert_result=convert_result)
         except UnexpectedToolError as error:
             cause = error.__cause__
+            if isinstance(cause, OSError) and cause.errno in REFUSALS_OF_THE_SYSTEM:
+                logger.warning("%s: %s", self.name, cause)  # with the path, which is nobody's business but ours
+                raise ToolError(self._with_help(f"the system refused: {cause.strerror}")) from cause
             if not is_domain_error(cause):
                 raise
             raise ToolError(visible_text(self._with_help(str(cause)))) from cause
@@ -70,6 +85,9 @@ class EvoTool(Tool):
         """What is wrong with the arguments and what is allowed, or None."""
         properties: dict[str, Any] = self.parameters.get("properties", {})
         problems = [_unknown(name, properties) for name in arguments if name not in properties]
+        problems += [
+            f"{name} holds a null character, which no text does." for name in arguments if _has_null(arguments[name])
+        ]
         try:
             self.fn_metadata.validate_arguments(arguments)
         except ValidationError as error:
@@ -151,6 +169,15 @@ def describe(name: str, schema: dict[str, Any]) -> str:
     if low is not None or high is not None:
         kind += f" {'' if low is None else low} … {'' if high is None else high}"
     return f"{name} ({kind})"
+
+
+def _has_null(value: Any) -> bool:
+    """Whether a text inside a JSON value holds U+0000, which ends a file's name for the operating system."""
+    if isinstance(value, str):
+        return "\0" in value
+    if isinstance(value, dict):
+        return any(_has_null(one) for pair in value.items() for one in pair)
+    return isinstance(value, list) and any(_has_null(one) for one in value)
 
 
 def _unknown(name: str, properties: dict[str, Any]) -> str:

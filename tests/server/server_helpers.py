@@ -34,12 +34,12 @@ class Caller:
     def __init__(self, client: Client) -> None:
         self.client = client
 
-    async def raw(self, tool: str, **arguments: Any) -> CallToolResult:
+    async def raw(self, tool: str, /, **arguments: Any) -> CallToolResult:
         result = await self.client.call_tool(tool, arguments)
         assert isinstance(result, CallToolResult)
         return result
 
-    async def ok(self, tool: str, **arguments: Any) -> dict[str, Any]:
+    async def ok(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
         """The structured answer of a call that must succeed."""
         result = await self.raw(tool, **arguments)
         assert not result.is_error, text_of(result)
@@ -47,7 +47,7 @@ class Caller:
         assert "next" in result.structured_content
         return result.structured_content
 
-    async def refused(self, tool: str, **arguments: Any) -> str:
+    async def refused(self, tool: str, /, **arguments: Any) -> str:
         """The text of a call that must be refused."""
         result = await self.raw(tool, **arguments)
         assert result.is_error, result.structured_content
