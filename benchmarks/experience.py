@@ -7,8 +7,8 @@ so that nobody can know a new house. Pools are what the shipped distiller makes 
 shipped trials, guarded by the shipped refusal of evaluation problems. Pairs are seeds, as many as `--seeds` says
 beforehand; intervals are Student's t at 95 %.
 
-Everything runs on two single-threaded workers. `--work` is kept: what was finished is not run again, so a measurement
-that was killed goes on; after a change of the program take another folder.
+Everything runs on two single-threaded workers. In a `--work` folder that is named again, what was finished is not run
+again, so a measurement that was killed goes on; after a change of the program name another folder.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from benchmarks.kept_runs import KeptRuns
 
 PARTS = ("uplift", "training", "modes", "credit")
 DEFAULT_PARTS = ("uplift", "modes")
-SEEDS = {"uplift": 8, "training": 6, "modes": 1, "credit": 8}
+SEEDS = {"uplift": 8, "training": 5, "modes": 1, "credit": 5}
 """Pairs where `--seeds` says nothing; modes are one run each, whatever it says."""
 
 
@@ -40,14 +40,15 @@ def main() -> int:
     parser.add_argument("--part", action="append", choices=PARTS, help="only this one; may be given several times")
     parser.add_argument("--seeds", type=int, help=f"pairs; default {SEEDS}")
     parser.add_argument("--lessons", type=int, default=LESSONS, help="uplift: lessons in a prompt at most")
-    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "mcp-evo-benchmarks" / "experience")
+    parser.add_argument("--work", type=Path, help="folder that keeps what is done; default: a new one")
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
     arguments = parser.parse_args()
     if arguments.seeds is not None and arguments.seeds < 2:
         parser.error("--seeds must be at least 2: an interval needs two pairs")
+    work = arguments.work or Path(tempfile.mkdtemp(prefix="experience-"))
     report: dict[str, Any] = {}
     try:
-        with KeptRuns(arguments.work, lambda text: print(text, file=sys.stderr, flush=True)) as runs:
+        with KeptRuns(work, lambda text: print(text, file=sys.stderr, flush=True)) as runs:
             for part in arguments.part or DEFAULT_PARTS:
                 report[part] = measured(part, runs, range(1, 1 + (arguments.seeds or SEEDS[part])), arguments.lessons)
     except BenchmarkError as error:
@@ -141,7 +142,7 @@ def credit_table(found: list[dict[str, Any]]) -> str:
     return table(("environment", "scheme", "off", "on", "difference", "pairs"), rows)
 
 
-def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Markdown."""
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *(f"| {' | '.join(row)} |" for row in rows)]
     return "\n".join(lines)

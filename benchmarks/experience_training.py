@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.evolution import paired_interval
 from benchmarks.experience_uplift import LESSONS, effect_of, fill_config
-from benchmarks.kept_runs import KeptRuns
+from benchmarks.kept_runs import KeptRuns, told_of_experience
 from trainer.config import TrainingConfig
 from trainer.experience.pool import pool_path
 from trainer.runs.rundir import RunDirectory
@@ -67,7 +67,7 @@ def training(runs: KeptRuns, seeds: Sequence[int], episodes: int = EPISODES, goa
     done = runs.run(configs, pools)
     rows = []
     for seed in seeds:
-        costs = (filled[f"fill-s{seed}"].read_document().experience or {})["filled"]
+        costs = told_of_experience(filled[f"fill-s{seed}"])["filled"]
         row: dict[str, Any] = {"seed": seed, "filling_episodes": costs["attempts"] + costs["trials"]}
         for arm in ARMS:
             row[arm] = told_of(done[f"train-{arm}-s{seed}"], goal, episodes)
@@ -87,7 +87,7 @@ def told_of(directory: RunDirectory, goal: float, budget: int) -> dict[str, Any]
     size = directory.read_config().episodes_per_step
     events = [one for one in directory.events() if one["kind"] == "validation"]
     curve = [(int(one["step"]) * size, float(one["eval"]["mean"])) for one in events]
-    told = (directory.read_document().experience or {}).get("told", {})
+    told = told_of_experience(directory).get("told", {})
     at = episodes_until(curve, goal)
     return {
         "reached": at is not None,

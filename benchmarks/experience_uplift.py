@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.evolution import paired_interval
-from benchmarks.kept_runs import KeptRuns, copy_pool
+from benchmarks.kept_runs import KeptRuns, copy_pool, told_of_experience
 from trainer.config import TrainingConfig
 from trainer.experience.leaks import prompt_text
 from trainer.experience.pool import ExperiencePool, Outcome, pool_path
@@ -117,7 +117,7 @@ class Bench:
         self.config = config = run.read_config()
         assert config.experience is not None
         self.pool_file = pool_path(work, config.experience.pool)
-        self.filled: dict[str, Any] = (run.read_document().experience or {})["filled"]
+        self.filled: dict[str, Any] = told_of_experience(run)["filled"]
         world = open_world(config, run.path)
         self.tasks = world.tasks(config)
         loaded = load(resolve_model(config.model, world.folder), config.device, config.dtype)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from benchmarks.common import BenchmarkError
 from trainer.config import TrainingConfig
@@ -90,6 +90,11 @@ def finished(directory: RunDirectory, config: TrainingConfig) -> bool:
         return False
     document = directory.read_document()
     return document.state is RunState.FINISHED and document.config_hash == config_hash(config)
+
+
+def told_of_experience(directory: RunDirectory) -> dict[str, Any]:
+    """What the document of a run says of its lessons; nothing where it had none."""
+    return (directory.read_document().model_extra or {}).get("experience") or {}
 
 
 def copy_pool(source: Path, target: Path) -> None:
