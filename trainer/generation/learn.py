@@ -2,7 +2,8 @@
 
 An attempt may be read in several ways, and one that won by luck reads like one that knew. What decides is whether the
 template solves other originals under *their* answers, and, where the class has a `solution`, whether that reaches the
-same answer from new questions alone.
+same answer from new questions alone. Between readings that stand equally well the one with the most slots is taken;
+where that is several, none.
 """
 
 import hashlib
@@ -71,7 +72,9 @@ def learn(
 ) -> tuple[list[Learned], Counter[Reason]]:
     """Templates that hold, by their keys, and why others do not. Raises OSError."""
     dropped: Counter[Reason] = Counter()
-    by_key: dict[str, Learned] = {}
+    found: dict[str, Learned] = {}
+    rivals: list[tuple[str, ...]] = []
+    """Keys of the readings of one attempt that the originals do not decide between."""
     for number, attempt in enumerate(attempts):
         tell(number, len(attempts))
         read = readings(attempt, originals[attempt.original])
@@ -85,24 +88,28 @@ def learn(
             continue
         most = max(len(solved) for _, solved in standing)
         best = [(template, solved) for template, solved in standing if len(solved) == most]
-        if len(best) > 1:
-            dropped[Reason.AMBIGUOUS] += 1
-            continue
-        template, solved = best[0]
-        fillings = tuple(_filling(template, originals[one]) for one in solved)
-        by_key.setdefault(template.key, Learned(template, tuple(solved), fillings))
-    candidates = [by_key[key] for key in sorted(by_key)]
+        for template, solved in best:
+            fillings = tuple(_filling(template, originals[one]) for one in solved)
+            found.setdefault(template.key, Learned(template, tuple(solved), fillings))
+        rivals.append(tuple(sorted(template.key for template, _ in best)))
+    candidates = [found[key] for key in sorted(found)]
     if not candidates:
         return [], dropped
     values = Values([one.template for one in candidates], [one.fillings for one in candidates], attempts)
-    learned = []
-    for one in candidates:
-        reason = _judged(player, one, originals, values, journal, needed_support, seed)
-        if reason is None:
-            learned.append(one)
+    judged = {
+        one.template.key: _judged(player, one, originals, values, journal, needed_support, seed) for one in candidates
+    }
+    learned: set[str] = set()
+    for keys in dict.fromkeys(rivals):
+        holding = [key for key in keys if judged[key] is None]
+        slots = [len(found[key].template.slots) for key in holding]
+        widest = [key for key, size in zip(holding, slots, strict=True) if size == max(slots)]
+        if len(widest) == 1:
+            learned.add(widest[0])
         else:
-            dropped[reason] += 1
-    return learned, dropped
+            reason = judged[keys[0]] if len(keys) == 1 else None
+            dropped[reason or Reason.AMBIGUOUS] += 1
+    return [found[key] for key in sorted(learned)], dropped
 
 
 def _filling(template: Template, row: Row) -> tuple[str, ...]:
@@ -156,7 +163,9 @@ def _judged(
         told: list[bool | None] = []
         for number in range(PROBES if player.spec.solution is not None else 0):
             rng = random.Random(f"probe|{seed}|{_name(one.template)}|{number}")
-            filled, world = values.draw(one.template, rng), originals[rng.choice(one.solved)]
+            filled, world = values.draw(one.template, rng, wide=True), originals[rng.choice(one.solved)]
+            if filled in one.fillings:
+                continue  # it is known to win there
             try:
                 calls, _ = perform(player, one.template, filled, fill_row(one.template, world, filled, ()), seed)
                 row = fill_row(one.template, world, filled, [call.result.strip() for call in calls])

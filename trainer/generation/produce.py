@@ -71,6 +71,7 @@ class Producer:
         self._folder, self._plan, self._world, self._tell, self._policy = folder, plan, world, tell, policy
         tasks = originals_of(plan, world)
         self.originals: list[Row] = tasks.train
+        self._fingerprint = tasks.fingerprint
         self._held = {"validation": tasks.validation, "test": tasks.test}
         self._player = Player(
             world.spec,
@@ -83,6 +84,11 @@ class Producer:
 
     def run(self) -> Manifest:
         """Makes what is missing and writes the set. Raises GenerationError, EnvironmentFault, OSError."""
+        if self._journal.once("began", "", lambda: self._fingerprint) != self._fingerprint:
+            raise GenerationError(
+                "the problems are not those that this set was begun with: the data file has changed, or the "
+                "environment's generator has. Put them back, or start a new set."
+            )
         explored = self._explore()
         if not explored.attempts:
             raise GenerationError(self._nothing_solved(explored))
@@ -173,7 +179,8 @@ class Producer:
         return [self._player.play(row, plain(calls), self._plan.seed + number) for number in (0, 1)]
 
     def _nothing_solved(self, explored: _Explored) -> str:
-        first = f" The environment said: {explored.troubles[0]}." if explored.troubles else ""
+        first = f" Left out: {_told(explored.dropped)}." if explored.dropped else ""
+        first += f" The environment said: {explored.troubles[0]}." if explored.troubles else ""
         advice = (
             "Train the model further, raise --attempts, or use --explorer scripted"
             if self._plan.explorer is Explorer.POLICY

@@ -15,36 +15,46 @@ class CallRefused(Exception):
 
 
 class Values:
-    """What slots may be filled with: numbers as they were seen in calls of one shape, texts as they were seen as one
-    argument of one tool."""
+    """What slots may be filled with.
+
+    A number lies within those that originals have at this place of a question of this shape (of one with these calls,
+    whatever its words), or, where that is only one, within those of the argument. A text is one that was seen as this
+    argument of this tool.
+    """
 
     def __init__(
-        self, templates: Sequence[Template], seen: Sequence[Sequence[tuple[str, ...]]], attempts: Sequence[Attempt]
-    ):
+        self,
+        templates: Sequence[Template],
+        seen: Sequence[Sequence[tuple[str, ...]]],
+        attempts: Sequence[Attempt],
+    ) -> None:
         """`seen`: for each template, the values with which originals ask it."""
         self._numbers: dict[tuple[str, int], list[str]] = {}
-        self._texts: dict[str, list[str]] = {}
+        self._of_role: dict[tuple[str, bool], list[str]] = {}
         for template, fillings in zip(templates, seen, strict=True):
             for values in (template.values, *fillings):
                 for number, (slot, value) in enumerate(zip(template.slots, values, strict=True)):
+                    self._of_role.setdefault((slot.role, slot.number), []).append(value)
                     if slot.number:
                         self._numbers.setdefault((template.shape, number), []).append(value)
-                    else:
-                        self._texts.setdefault(slot.role, []).append(value)
         for attempt in attempts:
             for call in attempt.calls:
                 for name, value in call.arguments.items():
-                    role = f"{call.tool}.{name}"
-                    if role in self._texts and isinstance(value, str):
-                        self._texts[role].append(value)
-        self._texts = {role: sorted(set(values)) for role, values in self._texts.items()}
+                    texts = self._of_role.get((f"{call.tool}.{name}", False))
+                    if texts is not None and isinstance(value, str):
+                        texts.append(value)
 
-    def draw(self, template: Template, rng: random.Random) -> tuple[str, ...]:
-        """Values for all slots of a template."""
-        return tuple(
-            _number(self._numbers[template.shape, number], rng) if slot.number else rng.choice(self._texts[slot.role])
-            for number, slot in enumerate(template.slots)
-        )
+    def draw(self, template: Template, rng: random.Random, *, wide: bool = False) -> tuple[str, ...]:
+        """Values for all slots of a template. `wide`: numbers within all those of the argument."""
+        drawn = []
+        for number, slot in enumerate(template.slots):
+            seen = self._of_role[slot.role, slot.number]
+            if slot.number:
+                close = self._numbers[template.shape, number]
+                drawn.append(_number(seen if wide or len(set(close)) < 2 else close, rng))
+            else:
+                drawn.append(rng.choice(sorted(set(seen))))
+        return tuple(drawn)
 
 
 def _number(seen: Sequence[str], rng: random.Random) -> str:
