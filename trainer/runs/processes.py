@@ -45,6 +45,9 @@ ALLOWED_VARIABLES = tuple(_ALLOWED.split())
 TOKEN_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "HUGGINGFACE_TOKEN")
 """Secrets: only a run whose model comes from the hub gets them."""
 
+SECRET_ENDINGS = ("_TOKEN", "_KEY", "_SECRET", "_PASSWORD", "_CREDENTIALS")
+"""Of variables that an allowed prefix would let through: treated like the tokens."""
+
 
 @dataclass(frozen=True)
 class ProcessIdentity:
@@ -94,13 +97,13 @@ def child_environment(
     `threads` sets the number of CPU threads of the numeric libraries.
     """
     source = os.environ if parent is None else parent
-    patterns = [*ALLOWED_VARIABLES, *more]
+    patterns = [*ALLOWED_VARIABLES, *TOKEN_VARIABLES, *more]
     exact = {name for name in patterns if not name.endswith("*")}
     prefixes = tuple(name[:-1] for name in patterns if name.endswith("*"))
     asked_for = set(more)
     chosen = {}
     for name, value in source.items():
-        if name in TOKEN_VARIABLES and not tokens and name not in asked_for:
+        if (name in TOKEN_VARIABLES or name.endswith(SECRET_ENDINGS)) and not tokens and name not in asked_for:
             continue
         if name in exact or name.startswith(prefixes):
             chosen[name] = value
