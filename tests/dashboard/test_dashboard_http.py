@@ -137,8 +137,9 @@ def test_no_secret_is_written_down(made: Made, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "path",
     ["/../etc/passwd", "/page/index.html", "/api/../../etc/passwd", "/api/runs/..%2f..%2f..%2fetc%2fpasswd",
-     "/api/%2e%2e/%2e%2e/etc/passwd", "/api/runs/%00", "/api/runs/run-one/../../config.yaml", "/api//etc/passwd", "/api/patches/..", "/static/x",
-     "/docs", "/api/experience/..%2fdashboard", "/api/runs/run-one%2fconfig.json", "//evil.example/", "/api/"],
+     "/api/%2e%2e/%2e%2e/etc/passwd", "/api/runs/%00", "/api/runs/run-one/../../config.yaml", "/api//etc/passwd",
+     "/api/patches/..", "/static/x", "/docs", "/api/experience/..%2fdashboard", "/api/runs/run-one%2fconfig.json",
+     "//evil.example/", "/api/"],
 )  # fmt: skip
 def test_paths_that_lead_nowhere(shared: Running, path: str) -> None:
     status, answer = shared.get(path)

@@ -125,7 +125,7 @@ function curve(title, options = {}) {
     const move = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -1e9, End: 1e9 }[event.key];
     if (move === undefined || event.altKey || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
-    point(place === null ? (move > 0 ? 0 : data.steps.length - 1) : place + move);
+    point((place ?? (move > 0 ? -1 : data.steps.length)) + move);
   });
   plot.addEventListener("blur", () => point(null));
   plot.addEventListener("pointerleave", () => document.activeElement !== plot && point(null));
@@ -229,7 +229,7 @@ function pairPlot(pairs) {
     if (move === undefined) return;
     event.preventDefault();
     event.stopPropagation();
-    point(place === null ? (move > 0 ? 0 : pairs.length - 1) : place + move);
+    point((place ?? (move > 0 ? -1 : pairs.length)) + move);
   });
   plot.addEventListener("blur", () => point(null));
   plot.addEventListener("pointerleave", () => point(null));

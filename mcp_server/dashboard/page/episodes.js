@@ -96,7 +96,7 @@ function tokens(found) {
     const move = { ArrowLeft: -1, ArrowRight: 1, Home: -1e9, End: 1e9 }[event.key];
     if (move === undefined) return;
     event.preventDefault();
-    point(here === null ? (move > 0 ? 0 : parts.length - 1) : here + move);
+    point((here ?? (move > 0 ? -1 : parts.length)) + move);
   });
   box.addEventListener("blur", () => point(null));
   box.addEventListener("pointerover", (event) => {

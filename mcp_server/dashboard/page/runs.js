@@ -123,7 +123,7 @@ function alertNote(one) {
   return el(
     "div", { class: `alert ${one.severity}` },
     el("p", {}, badge(one.severity, one.severity === "critical" ? "bad" : one.severity === "info" ? "" : "warn"), " ", el("strong", {}, words(one.kind)), ` at step ${one.step}${one.times > 1 ? `, ${one.times} times` : ""}: ${one.say}`),
-    el("p", { class: "soft small" }, `${one.cause} ${one.advice}`),
+    el("p", { class: "soft small" }, `${sentence(one.cause)} ${sentence(one.advice)}`),
   );
 }
 
@@ -138,7 +138,7 @@ function runFacts(run) {
         "Run",
         run.request ? el("p", { class: "prose" }, run.request) : null,
         facts(
-          ...evals.map((name) => fact(`${name}, ${run.evals[name].split}`, success(run.evals[name]), el("span", { class: "soft" }, ` n=${run.evals[name].n}`))),
+          ...evals.map((name) => fact(name === run.evals[name].split ? name : `${name}, ${run.evals[name].split}`, success(run.evals[name]), el("span", { class: "soft" }, ` n=${run.evals[name].n}`))),
           fact("started", moment(run.started_at)), fact("took", duration(run.seconds)), fact("parameters", whole(run.parameters)), fact("device", run.device || "–"),
           run.round ? fact("round", el("a", { href: `#/rounds/${run.round}` }, run.round)) : null,
           run.parent_run ? fact("goes on from", el("a", { href: `#/runs/${run.parent_run}` }, run.parent_run)) : null,

@@ -79,6 +79,13 @@ function words(name) {
   return String(name).replaceAll("_", " ");
 }
 
+// As a sentence of its own: a capital at the beginning, a stop at the end.
+function sentence(text) {
+  const trimmed = String(text || "").trim();
+  if (!trimmed) return "";
+  return `${trimmed[0].toUpperCase()}${trimmed.slice(1)}${/[.!?]$/.test(trimmed) ? "" : "."}`;
+}
+
 function plain(value) {
   if (value === null || value === undefined) return "–";
   if (typeof value === "number") return brief(value);
