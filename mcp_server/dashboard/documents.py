@@ -55,7 +55,7 @@ ANSWERS: tuple[tuple[str, Answer], ...] = (
     ("overview", lambda source, names, question: overview(source)),
     ("runs", lambda source, names, question: run_list(source, question)),
     ("runs/*", lambda source, names, question: run_page(source, *names)),
-    ("runs/*/steps", lambda source, names, question: run_steps(source, *names, question)),
+    ("runs/*/steps", lambda source, names, question: run_steps(source, names[0], question)),
     ("runs/*/episodes", lambda source, names, question: episode_steps(source, *names)),
     ("runs/*/episodes/*", lambda source, names, question: episode_list(source, *names)),
     ("runs/*/episodes/*/*", lambda source, names, question: episode_page(source, *names)),
@@ -64,10 +64,10 @@ ANSWERS: tuple[tuple[str, Answer], ...] = (
     ("patches", lambda source, names, question: patch_list(source, question)),
     ("patches/*", lambda source, names, question: patch_page(source, *names)),
     ("experience", lambda source, names, question: pool_list(source)),
-    ("experience/*", lambda source, names, question: pool_page(source, *names, question)),
+    ("experience/*", lambda source, names, question: pool_page(source, names[0], question)),
     ("skills", lambda source, names, question: skill_list(source)),
     ("skills/*", lambda source, names, question: skill_page(source, *names)),
-    ("skills/*/changes", lambda source, names, question: skill_difference(source, *names, question)),
+    ("skills/*/changes", lambda source, names, question: skill_difference(source, names[0], question)),
 )
 """Path with `*` for names → what answers it."""
 

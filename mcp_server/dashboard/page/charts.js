@@ -46,7 +46,7 @@ function path(steps, values, x, y) {
   return text;
 }
 
-// One chart over steps. data: {steps, lines: [{name, values}], points: [{step, mean, ci95, name, n}], flags: [{step, say, severity}]}
+// One chart over steps. data: {steps, lines: [{name, values}], points: [{step, mean, ci95, name, split, n}], flags: [{step, say, severity}]}
 function curve(title, options = {}) {
   const height = options.height || 170;
   const plot = svg("svg", { class: "plot", height, tabindex: "0", role: "img" });
@@ -92,7 +92,7 @@ function curve(title, options = {}) {
     });
     for (const one of data.points) {
       if (one.ci95) parts.push(svg("line", { class: "bar", x1: x(one.step), x2: x(one.step), y1: y(one.ci95[0]), y2: y(one.ci95[1]) }));
-      parts.push(svg("circle", { class: "dot", cx: x(one.step), cy: y(one.mean), r: 3.6 }));
+      parts.push(svg("circle", { class: `dot ${one.split}`, cx: x(one.step), cy: y(one.mean), r: 3.8 }));
     }
     for (const one of data.flags.filter((flag) => flag.step >= first)) {
       const at = x(one.step);
@@ -149,7 +149,7 @@ function curve(title, options = {}) {
       replace(
         key,
         data.lines.length > 1 ? data.lines.map((line, tone) => el("span", {}, svg("svg", { viewBox: "0 0 24 8", "aria-hidden": "true" }, svg("path", { class: `curve tone${tone}`, d: "M1 4H23" })), line.name)) : [],
-        data.points.length ? el("span", {}, svg("svg", { viewBox: "0 0 24 8", "aria-hidden": "true" }, svg("circle", { class: "dot", cx: 12, cy: 4, r: 3.6 })), options.pointName || "evaluation, 95 %") : null,
+        [...new Set(data.points.map((one) => one.split))].map((split) => el("span", {}, svg("svg", { viewBox: "0 0 24 8", "aria-hidden": "true" }, svg("circle", { class: `dot ${split}`, cx: 12, cy: 4, r: 3.6 })), `success on ${split}, 95 %`)),
       );
       draw();
     },

@@ -94,7 +94,7 @@ function trial(one) {
   return card(
     null,
     el("div", { class: "title" }, el("h2", {}, one.kind === "replay" ? "Trial on recorded runs" : "Paired trial"), state, el("span", { class: "soft small" }, `${one.trial_id}, plan ${one.plan}, ${one.pairs.length} of at most ${one.max_pairs} pairs`)),
-    one.say ? el("p", {}, `${one.say}.`) : null,
+    one.say ? el("p", {}, sentence(one.say)) : null,
     one.blocked_by.length ? el("p", { class: "alert" }, `What forbade “better”: ${one.blocked_by.join("; ")}`) : null,
     el(
       "div", { class: "two" },
@@ -106,7 +106,7 @@ function trial(one) {
         table([{ name: "scenario" }, { name: "pairs", number: true }, { name: "difference", number: true }], sum.scenarios.map((part) => [part.scenario, part.pairs, el("span", {}, signed(part.mean), part.harmed ? badge("harmed", "bad") : null)]), "Scenarios"),
       ) : null,
     ),
-    one.next_step ? el("p", { class: "small soft" }, `Next: ${one.next_step}.`) : null,
+    one.next_step ? el("p", { class: "small soft" }, `Next: ${sentence(one.next_step)}`) : null,
   );
 }
 

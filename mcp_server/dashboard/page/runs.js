@@ -96,7 +96,7 @@ async function runView(id) {
     live.textContent = news.final
       ? `${news.last} steps${news.stop_reason ? `, ended by ${words(news.stop_reason)}` : ""}.`
       : `Step ${news.last}${news.planned_steps ? ` of ${news.planned_steps}` : ""}${left}. ${news.stop_asked ? "It was asked to stop." : "Curves go on by themselves."}`;
-    replace(alerts, news.alerts.map(alertNote));
+    refresh(alerts, JSON.stringify(news.alerts), () => alertNotes(news.alerts));
   }
 
   async function more() {
@@ -119,10 +119,22 @@ async function runView(id) {
   };
 }
 
+// Alarms at once, notes when asked for.
+function alertNotes(alerts) {
+  const notes = alerts.filter((one) => one.severity === "info");
+  const count = `${notes.length} ${notes.length === 1 ? "note" : "notes"} of the detectors`;
+  return [
+    ...alerts.filter((one) => one.severity !== "info").map(alertNote),
+    notes.length ? el("details", {}, el("summary", {}, count), el("div", { class: "alerts" }, notes.map(alertNote))) : null,
+  ];
+}
+
+const SEVERITIES = { critical: ["critical", "bad"], warn: ["warning", "warn"], info: ["note", ""] };
+
 function alertNote(one) {
   return el(
     "div", { class: `alert ${one.severity}` },
-    el("p", {}, badge(one.severity, one.severity === "critical" ? "bad" : one.severity === "info" ? "" : "warn"), " ", el("strong", {}, words(one.kind)), ` at step ${one.step}${one.times > 1 ? `, ${one.times} times` : ""}: ${one.say}`),
+    el("p", {}, badge(...(SEVERITIES[one.severity] || [one.severity, "warn"])), " ", el("strong", {}, words(one.kind).replace(":", ", ")), ` at step ${one.step}${one.times > 1 ? `, ${one.times} times` : ""}: ${one.say}`),
     el("p", { class: "soft small" }, `${sentence(one.cause)} ${sentence(one.advice)}`),
   );
 }

@@ -79,11 +79,12 @@ function words(name) {
   return String(name).replaceAll("_", " ");
 }
 
-// As a sentence of its own: a capital at the beginning, a stop at the end.
+// As a sentence of its own: a capital at the beginning (but of a name in code), a stop at the end.
 function sentence(text) {
   const trimmed = String(text || "").trim();
   if (!trimmed) return "";
-  return `${trimmed[0].toUpperCase()}${trimmed.slice(1)}${/[.!?]$/.test(trimmed) ? "" : "."}`;
+  const start = /^\w*_/.test(trimmed) ? trimmed[0] : trimmed[0].toUpperCase();
+  return `${start}${trimmed.slice(1)}${/[.!?]$/.test(trimmed) ? "" : "."}`;
 }
 
 function plain(value) {
