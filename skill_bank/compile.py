@@ -47,6 +47,10 @@ class LoadedBank:
     """Skill → what is wrong with its files."""
 
 
+ReadSkill = tuple[SkillSource | None, tuple[Problem, ...]]
+"""The sources of one skill (None where they cannot be used), and what is wrong with them."""
+
+
 @contextmanager
 def _no_collections() -> Iterator[None]:
     """Reading a bank makes many values that all live on; looking for garbage among them takes a fifth of the time."""
@@ -60,9 +64,7 @@ def _no_collections() -> Iterator[None]:
 
 
 @_no_collections()
-def load_bank(
-    reader: Reader, read: Callable[[SkillEntry], tuple[SkillSource | None, tuple[Problem, ...]]] | None = None
-) -> LoadedBank:
+def load_bank(reader: Reader, read: Callable[[Sequence[SkillEntry]], Sequence[ReadSkill]] | None = None) -> LoadedBank:
     """Reads `bank.yaml` and every skill it declares (by `read`, where given)."""
     problems: list[Problem] = []
     text = reader.text("bank.yaml", problems)
@@ -75,10 +77,11 @@ def load_bank(
         index = _with_folders(reader, index)
     sources: dict[str, SkillSource] = {}
     wrong: dict[str, tuple[Problem, ...]] = {}
-    for name, entry in index.skills.items():
-        source, wrong[name] = read(entry) if read is not None else read_one(reader, entry)
+    entries = list(index.skills.values())
+    found_skills = read(entries) if read is not None else [read_one(reader, one) for one in entries]
+    for entry, (source, wrong[entry.name]) in zip(entries, found_skills, strict=True):
         if source is not None:
-            sources[name] = source
+            sources[entry.name] = source
     return LoadedBank(index, (*problems, *found), sources, wrong)
 
 
@@ -95,8 +98,8 @@ def _with_folders(reader: Reader, index: BankIndex) -> BankIndex:
     return replace(index, skills={**index.skills, **found})
 
 
-def read_one(reader: Reader, entry: SkillEntry) -> tuple[SkillSource | None, tuple[Problem, ...]]:
-    """The sources of one skill (None where they cannot be used), and what is wrong with them."""
+def read_one(reader: Reader, entry: SkillEntry) -> ReadSkill:
+    """Reads one skill."""
     problems: list[Problem] = []
     return read_skill(reader, entry, problems), tuple(problems)
 

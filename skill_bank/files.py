@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,15 +64,27 @@ MANY = 64
 """Files from which flushing the whole disk once is cheaper than flushing one after the other."""
 
 
+def flush_all(paths: Collection[str]) -> None:
+    """Returns when these files and folders are on the disk.
+
+    Called when all of them are written: what the first has to wait for, the others need not wait for again.
+    """
+    if SYNC_WAITS and len(paths) >= MANY:
+        os.sync()
+        return
+    for path in paths:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
 def write_many_atomic(contents: Mapping[Path, bytes], *, mode: int = 0o644) -> None:
     """`write_bytes_atomic` for many files in folders that exist: all are on the disk before the first gets its name.
 
     Raises OSError with every old document untouched, if not the renaming itself fails.
     """
-    if len(contents) < MANY:
-        for path, data in contents.items():
-            write_bytes_atomic(path, data, mode=mode)
-        return
     staged: dict[Path, str] = {}
     try:
         for path, data in contents.items():
@@ -83,12 +95,9 @@ def write_many_atomic(contents: Mapping[Path, bytes], *, mode: int = 0o644) -> N
                 view = memoryview(data)
                 while view:
                     view = view[os.write(handle, view) :]
-                if not SYNC_WAITS:
-                    os.fsync(handle)
             finally:
                 os.close(handle)
-        if SYNC_WAITS:
-            os.sync()
+        flush_all(staged.values())
         for path in list(staged):
             os.replace(staged.pop(path), path)
     finally:

@@ -15,7 +15,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from skill_bank.cache import SETTLED_NS, Mark, SourceCache, marks_of
+from skill_bank.cache import Mark, Marks, SourceCache, is_settled
 from skill_bank.compile import NO_BANK, BuildCache, LoadedBank, closure, compile_skills
 from skill_bank.files import lock_of, read_json, write_bytes_atomic, write_json_atomic
 from skill_bank.manifest import edit_status, render_manifest
@@ -110,6 +110,7 @@ class LiveBank:
         self._journal = root / "rollback.json"
         self._sources = SourceCache(root)
         self._compiled = str(root / COMPILED)
+        self._marks = Marks()
         self._settled: dict[str, _Settled] = {}
 
     @property
@@ -176,7 +177,12 @@ class LiveBank:
             self.pins.check([target])
         built = build_all(bank, [one for one in targets if one not in pins], self.built)
         held = {name: pins[name] for name in targets if name in pins}
-        records = {name: known.record for name in built.skills if (known := self._as_known(name, bank, built))}
+        marks = self._marks.of_all([f"{self._compiled}/{name}" for name in built.skills])
+        records = {
+            name: known.record
+            for name, mark in zip(built.skills, marks, strict=True)
+            if (known := self._as_known(name, mark, bank, built))
+        }
         changed = {name: one for name, one in built.skills.items() if name not in records}
         for name in changed:  # a history that cannot be read is told before anything is written
             self.versions.latest(name)
@@ -186,17 +192,18 @@ class LiveBank:
             self._remember(name, bank, built, records[name])
         return Compiled(built, tuple(name for name in changed if self.folder(name) in written), records, held)
 
-    def _as_known(self, name: str, bank: LoadedBank, built: Built) -> "_Settled | None":
+    def _as_known(self, name: str, mark: Mark, bank: LoadedBank, built: Built) -> "_Settled | None":
         """What was found at the last compile, if sources, output folder and history are still what they were."""
         known = self._settled.get(name)
         if known is None or known.source is not bank.sources[name] or known.built is not built.skills[name]:
             return None
-        same = known.profiles == built.profiles[name] and known.mark == marks_of(f"{self._compiled}/{name}")
+        same = known.profiles == built.profiles[name] and known.mark == mark
         return known if same and self.versions.latest(name) is known.record else None
 
     def _remember(self, name: str, bank: LoadedBank, built: Built, record: VersionRecord) -> None:
-        mark = marks_of(f"{self._compiled}/{name}")
-        if max(changed for _, changed in mark) < time.time_ns() - SETTLED_NS:
+        now = time.time_ns()
+        mark = self._marks.of(f"{self._compiled}/{name}")
+        if is_settled(mark, now_ns=now):
             one = _Settled(bank.sources[name], built.skills[name], built.profiles[name], mark, record)
             self._settled[name] = one
 

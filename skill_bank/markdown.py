@@ -73,8 +73,9 @@ def read_text(
     lines: list[str], first: int, problems: list[Problem], *, skill: str, section: str | None, patch: str, file: str
 ) -> Text:
     """Prose and policy blocks of consecutive lines; `section` None: outside of every section."""
-    if not any("```" in line or "~~~" in line for line in lines):
-        return _without_blocks(lines, first)
+    raw = "\n".join(lines) + "\n" if lines else ""
+    if "```" not in raw and "~~~" not in raw:
+        return _without_blocks(lines, first, raw)
     prose: list[tuple[str, int]] = []
     blocks: list[PolicyBlock] = []
     fence: str | None = None
@@ -137,18 +138,17 @@ def read_text(
         first,
         tuple(number for _, number in kept),
         edges,
-        "".join(f"{line}\n" for line in lines),
+        raw,
     )
 
 
-def _without_blocks(lines: list[str], first: int) -> Text:
+def _without_blocks(lines: list[str], first: int, raw: str) -> Text:
     """`read_text` of lines that hold no code fence."""
     start, end = 0, len(lines)
     while start < end and not lines[start].strip():
         start += 1
     while end > start and not lines[end - 1].strip():
         end -= 1
-    raw = "\n".join(lines) + "\n" if lines else ""
     edges = tuple(lines[:start]), tuple(lines[end:])
     return Text("\n".join(lines[start:end]), (), first, tuple(range(first + start, first + end)), edges, raw)
 
@@ -265,7 +265,8 @@ class _BaseReader:
             self._start = behind + 1  # nothing stands between the markers
             return
         section = self._section[0] if self._section is not None else after or None
-        self._parts.append(replace(self._take(behind, section), after=after))
+        text = self._take(behind, section)
+        self._parts.append(replace(text, after=after) if after else text)
 
     def _marker(self, line: str, number: int) -> bool:
         """Whether the line is a marker; then it was dealt with."""

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from skill_bank.files import MANY, SYNC_WAITS
+from skill_bank.files import flush_all
 
 _EXCHANGE = 2
 """RENAME_EXCHANGE of linux/fs.h, and RENAME_SWAP of macOS's sys/stdio.h."""
@@ -46,14 +46,6 @@ def _exchange(first: Path, second: Path) -> bool:
     return True
 
 
-def _flush(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def _remove(path: str | Path) -> None:
     """Takes a folder away, or whatever stands in its place: a file, or a link, whose target is left alone."""
     if os.path.isdir(path) and not os.path.islink(path):
@@ -80,14 +72,12 @@ def recover(parent: Path) -> None:
     """Finishes or takes back what a killed writer left in `parent`. The caller holds the bank's lock."""
     if not parent.is_dir():
         return
-    for left in sorted(parent.glob(f"{_OLD}*")):
-        target = parent / left.name[len(_OLD) :]
-        if os.path.lexists(target):
-            _remove(left)
+    hidden = sorted(name for name in os.listdir(parent) if name.startswith((_OLD, _STAGING)))
+    for name in hidden:
+        if name.startswith(_OLD) and not os.path.lexists(parent / name[len(_OLD) :]):
+            os.rename(parent / name, parent / name[len(_OLD) :])
         else:
-            os.rename(left, target)
-    for left in sorted(parent.glob(f"{_STAGING}*")):
-        _remove(left)
+            _remove(parent / name)
 
 
 def same_files(folder: Path, files: Mapping[str, bytes]) -> bool:
@@ -122,20 +112,17 @@ def replace_folders(targets: Mapping[Path, Mapping[str, bytes]]) -> frozenset[Pa
     to the first exchange every old folder is untouched, and each single one is the old or the new one whatever happens.
     """
     changed = {target: files for target, files in targets.items() if not same_files(target, files)}
-    together = len(changed) >= MANY and SYNC_WAITS
     staged: dict[Path, Path] = {}
     try:
         for target, files in changed.items():
-            staged[target] = _stage(target, files, flush=not together)
-        if together:
-            os.sync()
+            staged[target] = _stage(target, files)
+        flush_all([path for target, folder in staged.items() for path in _written(folder, changed[target])])
         for target in list(staged):
             _put_in_place(target, staged[target])
             if os.path.lexists(staged[target]):  # the old folder, after an exchange
                 _remove(staged[target])
             del staged[target]
-        for parent in {target.parent for target in changed}:
-            _flush(parent)
+        flush_all({str(target.parent) for target in changed})
     finally:
         for left in staged.values():
             if os.path.lexists(left):
@@ -151,8 +138,15 @@ def replace_folder(target: Path, files: Mapping[str, bytes]) -> bool:
     return target in replace_folders({target: files})
 
 
-def _stage(target: Path, files: Mapping[str, bytes], *, flush: bool) -> Path:
-    """A new folder with the files, beside `target`."""
+def _written(folder: Path, files: Mapping[str, bytes]) -> Iterator[str]:
+    """The files of a folder, then the folders that hold them."""
+    paths = [f"{folder}/{name}" for name in files]
+    yield from paths
+    yield from sorted({os.path.dirname(path) for path in paths} | {str(folder)})
+
+
+def _stage(target: Path, files: Mapping[str, bytes]) -> Path:
+    """A new folder with the files, beside `target`, not flushed yet."""
     target.parent.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(prefix=f"{_STAGING}{target.name}-", dir=target.parent))
     try:
@@ -163,11 +157,6 @@ def _stage(target: Path, files: Mapping[str, bytes], *, flush: bool) -> Path:
                 os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "wb") as stream:
                 stream.write(files[name])
-                if flush:
-                    stream.flush()
-                    os.fsync(stream.fileno())
-        if flush:
-            _flush(staging)
     except BaseException:
         shutil.rmtree(staging)
         raise

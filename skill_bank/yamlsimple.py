@@ -7,6 +7,8 @@ together.
 """
 
 import re
+from functools import lru_cache
+from typing import Any
 
 from skill_bank.yamltree import Node, scalar_of
 
@@ -25,36 +27,41 @@ _ITEMS = re.compile(_ITEM)
 _PAIRS = re.compile(rf"({_KEY}): +({_QUOTED})")
 
 
+_NO_WORD = frozenset("null Null NULL true True TRUE false False FALSE".split())  # noqa: SIM905
+"""Words that are no text."""
+
+
 def parse_simple(text: str, first_line: int) -> Node | None:
     """The tree of a text of simple lines; None for any other text."""
     found: dict[str, Node] = {}
     for line, row in enumerate(text.split("\n"), start=first_line):
-        match = _LINE.match(row)
-        if match is None:
+        read = _read_row(row)
+        if read is None or read[0] in found:
             return None
-        key = match["key"]
-        if key in found or not isinstance(scalar_of(key), str):
-            return None
-        value = _value(match, line)
-        if value is None:
-            return None
-        found[key] = value
+        key, kind, value = read
+        if kind == "list":
+            found[key] = Node([Node(one, line) for one in value], line, True, line)
+        elif kind == "map":
+            found[key] = Node({name: Node(one, line, False, line) for name, one in value}, line, True, line)
+        else:
+            found[key] = Node(value, line, False, line)
     return Node(found, first_line) if found else None
 
 
-def _value(match: re.Match[str], line: int) -> Node | None:
+@lru_cache(maxsize=4096)
+def _read_row(row: str) -> tuple[str, str, Any] | None:
+    """(key, kind of value, value) of one line. The same few lines stand in nearly every front matter."""
+    match = _LINE.match(row)
+    if match is None or match["key"] in _NO_WORD:
+        return None
     kind = match.lastgroup
     if kind == "plain":
-        return Node(scalar_of(match["plain"]), line, False, line)
+        return match["key"], kind, scalar_of(match["plain"])
     if kind == "quoted":
-        return Node(match["quoted"][1:-1], line, False, line)
+        return match["key"], kind, match["quoted"][1:-1]
     if kind == "map":
-        pairs: dict[str, Node] = {}
-        for name, quoted in _PAIRS.findall(match["map"]):
-            if name in pairs or not isinstance(scalar_of(name), str):
-                return None
-            pairs[name] = Node(quoted[1:-1], line, False, line)
-        return Node(pairs, line, True, line)
+        pairs = [(name, quoted[1:-1]) for name, quoted in _PAIRS.findall(match["map"])]
+        names = {name for name, _ in pairs}
+        return None if len(names) < len(pairs) or names & _NO_WORD else (match["key"], kind, pairs)
     items = _ITEMS.findall(match["list"]) if kind == "list" else []
-    values = [one[1:-1] if one[0] in "'\"" else scalar_of(one) for one in items]
-    return Node([Node(one, line) for one in values], line, True, line)
+    return match["key"], "list", [one[1:-1] if one[0] in "'\"" else scalar_of(one) for one in items]

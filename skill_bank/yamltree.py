@@ -5,8 +5,7 @@ errors. A parsed value is a tree of `Node`s, so that every message can name its 
 """
 
 import re
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -28,8 +27,7 @@ class YamlProblem(ValueError):
         super().__init__(f"line {line}: {message}")
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(NamedTuple):
     """A value and where it stands."""
 
     value: "str | int | float | bool | list[Node] | dict[str, Node] | None"
@@ -55,16 +53,34 @@ _INT = re.compile(r"[-+]?[0-9]{1,4000}\Z")
 """Longer than what Python reads: a float then, infinite, which nobody takes for a number."""
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
 _TAG = "tag:yaml.org,2002:"
+_STR = _TAG + "str"
+_TYPES = ((_TAG + "null", _NULL), (_TAG + "bool", _BOOL), (_TAG + "int", _INT), (_TAG + "float", _FLOAT))
+_TELLING = frozenset("~nNtTfF-+.0123456789")
+"""First characters of everything that may be no text."""
+_COLLECTIONS = {yaml.SequenceNode: _TAG + "seq", yaml.MappingNode: _TAG + "map"}
 
 
-class _Core(yaml.resolver.BaseResolver):
-    """Implicit types of the core schema (https://yaml.org/spec/1.2.2/#103-core-schema), without octal, inf and nan."""
+def _tag_of(text: str) -> str:
+    """The tag of a plain scalar by the core schema (https://yaml.org/spec/1.2.2/#103-core-schema), without octal, inf
+    and nan."""
+    if text and text[0] not in _TELLING:
+        return _STR
+    return next((tag for tag, pattern in _TYPES if pattern.match(text) is not None), _STR)
 
 
-_Core.add_implicit_resolver(_TAG + "null", _NULL, ["~", "n", "N", ""])
-_Core.add_implicit_resolver(_TAG + "bool", _BOOL, list("tTfF"))
-_Core.add_implicit_resolver(_TAG + "int", _INT, list("-+0123456789"))
-_Core.add_implicit_resolver(_TAG + "float", _FLOAT, list("-+.0123456789"))
+class _Core:
+    """What a parser asks for the tag of a node that has none."""
+
+    def resolve(self, kind: type[Any], value: str, implicit: Any) -> str:
+        if kind is yaml.ScalarNode:
+            return _tag_of(value) if implicit[0] else _STR
+        return _COLLECTIONS[kind]
+
+    def descend_resolver(self, parent: Any, index: Any) -> None:
+        """Nothing depends on where a node stands."""
+
+    def ascend_resolver(self) -> None:
+        """Nothing depends on where a node stands."""
 
 
 if _Parser is not None:
@@ -72,7 +88,6 @@ if _Parser is not None:
     class _Loader(_Parser, _Core):
         def __init__(self, text: str) -> None:
             _Parser.__init__(self, text)
-            _Core.__init__(self)
 
 else:
 
@@ -84,10 +99,11 @@ else:
             yaml.scanner.Scanner.__init__(self)
             yaml.parser.Parser.__init__(self)
             yaml.composer.Composer.__init__(self)
-            _Core.__init__(self)
 
 
 def _scalar(tag: str, text: str) -> str | int | float | bool | None:
+    if tag == _STR:
+        return text
     if tag == _TAG + "null":
         return None
     if tag == _TAG + "bool":
@@ -99,18 +115,9 @@ def _scalar(tag: str, text: str) -> str | int | float | bool | None:
     return text
 
 
-_TELLING = frozenset("~nNtTfF-+.0123456789")
-"""First characters of everything that may be no text."""
-
-
 def scalar_of(text: str) -> str | int | float | bool | None:
     """What a plain scalar means: null, a boolean, a number, or text."""
-    if text and text[0] not in _TELLING:
-        return text
-    for tag, pattern in (("null", _NULL), ("bool", _BOOL), ("int", _INT), ("float", _FLOAT)):
-        if pattern.match(text) is not None:
-            return _scalar(_TAG + tag, text)
-    return text
+    return _scalar(_tag_of(text), text)
 
 
 _ALLOWED_TAGS = frozenset(_TAG + name for name in ("null", "bool", "int", "float", "str", "seq", "map"))
