@@ -6,6 +6,7 @@ operating system frees when its holder dies. So a server that is killed takes no
 
 import logging
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ import anyio.to_thread
 from mcp_server.state import ServerState
 
 if TYPE_CHECKING:
+    from trainer.runs.registry import Run
     from trainer.runs.types import RunDocument
 
 TICK_S = 2.0
@@ -24,6 +26,9 @@ TICK_S = 2.0
 
 IDLE_TICKS = 10
 """While none is known to be, only every so many ticks: another process may have queued one and died."""
+
+LOOK_EVERY_S = 0.5
+"""A reader looks at runs that are under way when the last look of this process is so old."""
 
 CHILD_NOTE = "process.json"
 """Says which process works on a folder."""
@@ -51,15 +56,31 @@ def look_once(state: ServerState) -> bool:
     from trainer.runs.registry import list_runs
     from trainer.runs.workspace import Workspace
 
+    began = time.monotonic()
     try:
         workspace = Workspace(state.root)
         state.launcher().tick(workspace)
         runs = list_runs(workspace)
+        state.looked_at = began
         reap(state, [run.document for run in runs if run.document.state.is_final])
         return any(not run.document.state.is_final for run in runs)
     except (RunError, WorkspaceError, CommandError, OSError) as error:
         logger.warning("runs cannot be supervised: %s", error)
         return False
+
+
+def runs_now(state: ServerState) -> "list[Run]":
+    """The runs, the newest first, as a look `LOOK_EVERY_S` ago or later found them. Where all have ended there is
+    nothing to look for: that costs no more than finding that no document changed."""
+    from trainer.runs.registry import list_runs
+    from trainer.runs.workspace import Workspace
+
+    runs = list_runs(Workspace(state.root))
+    ended = all(run.document.state.is_final for run in runs)
+    if ended or time.monotonic() - state.looked_at < LOOK_EVERY_S:
+        return runs
+    look_once(state)
+    return list_runs(Workspace(state.root))
 
 
 def reap(state: ServerState, ended: "Sequence[RunDocument]") -> None:

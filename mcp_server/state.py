@@ -4,6 +4,7 @@ Cheap to make: nothing is imported or created until a tool needs it, so that a c
 answer at once and leaves no folder behind.
 """
 
+import math
 import os
 import re
 import secrets
@@ -67,6 +68,8 @@ class ServerState:
     """Session of calls that do not name one themselves."""
     runs_expected: bool = True
     """Whether a run may be under way, as far as this process knows."""
+    looked_at: float = -math.inf
+    """When this process looked at the runs last, on the monotonic clock."""
     children: "list[ProcessIdentity]" = field(default_factory=list, repr=False)
     """Commands that this process started and that have not ended, as far as it knows."""
     _watches: "dict[Path, RunWatch]" = field(default_factory=dict, repr=False)

@@ -9,7 +9,7 @@ from mcp_types import CallToolResult
 from pydantic import Field
 
 from mcp_server.answers import Answer, Next, Part, answer, clip
-from mcp_server.background import look_once
+from mcp_server.background import runs_now
 from mcp_server.campaign_answers import CHECK_AGAIN_S, CampaignPart, after_campaign, campaign_part, campaign_text
 from mcp_server.campaign_approvals import RunDecision, WaitingRun, apply_run_decision, ask_about_run, show_run
 from mcp_server.campaigning import CampaignView, CampaignWish, begin
@@ -221,13 +221,8 @@ async def list_runs(
     cursor: Annotated[str | None, Field(description="From the answer before.")] = None,
 ) -> Annotated[CallToolResult, RunsAnswer]:
     """Use to see which runs there are, the newest first, with state and success on held-out problems."""
-    from trainer.runs.registry import list_runs as read_runs
-    from trainer.runs.workspace import Workspace
-
     server = state_of(ctx)
-    if server.exists:
-        await anyio.to_thread.run_sync(look_once, server)
-    found = await anyio.to_thread.run_sync(read_runs, Workspace(server.root))
+    found = await anyio.to_thread.run_sync(runs_now, server)
     documents = [run.document for run in found if state is None or run.document.state == state]
     begin = 0
     if cursor is not None:
@@ -247,7 +242,7 @@ async def list_runs(
                 planned_steps=one.planned_steps,
                 before=evaluation(one, "before"),
                 after=evaluation(one, "after"),
-                request=None if one.request is None else clip(one.request, 160),
+                request=None if one.request is None else clip(one.request, 80),
                 round=one.round,
             )
             for one in page

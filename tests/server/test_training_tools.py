@@ -1,12 +1,17 @@
 """start_training, monitor_run, stop_run, list_runs, analyze_run on a worker that trains nothing, in both eras."""
 
 import json
+import os
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 from server_helpers import REQUEST, Caller, events_of, in_memory, text_of
+
+from mcp_server.background import LOOK_EVERY_S
 
 pytestmark = pytest.mark.anyio
 
@@ -306,3 +311,29 @@ async def test_what_goes_wrong_is_an_alert_while_the_run_goes_on(
         assert over["stop_reason"] == "user"
         analysis = await caller.ok("analyze_run")
         assert "truncation" in {one["kind"] for one in analysis["alerts"]}
+
+
+async def test_a_run_whose_worker_was_killed_is_listed_as_failed_within_a_second(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_STEP_S", "5")
+    root.mkdir(parents=True, exist_ok=True)
+    (root / "config.yaml").write_text("child_environment: [FAKE_STEP_S]\n", encoding="utf-8")
+    async with in_memory(root, "auto") as caller:
+        started = await caller.ok("start_training", request=REQUEST)
+        path = root / "runs" / started["run_id"] / "run.json"
+        with anyio.fail_after(30):
+            while (await caller.ok("list_runs"))["runs"][0]["state"] != "running":
+                await anyio.sleep(0.05)
+        pid = json.loads(path.read_text())["pid"]
+        assert (await caller.ok("list_runs"))["next"]["tool"] == "monitor_run"
+        os.kill(pid, signal.SIGKILL)
+        began = time.monotonic()
+        with anyio.fail_after(30):
+            while (await caller.ok("list_runs"))["runs"][0]["state"] == "running":
+                await anyio.sleep(0.02)
+        waited = time.monotonic() - began
+        listed = await caller.ok("list_runs")
+    assert listed["runs"][0]["state"] == "failed"
+    assert json.loads(path.read_text())["failure"]["kind"] == "killed"
+    assert waited < LOOK_EVERY_S + 5  # half a second and what a busy machine adds

@@ -1,9 +1,16 @@
-"""Runs of a workspace: create, list, find."""
+"""Runs of a workspace: create, list, find.
+
+Listing reads only the documents that changed. A document is known again by its file's inode, size and time of the last
+change; that clock ticks every few milliseconds, so one that is younger than `SETTLED_NS` when it is read, and could
+change again within the same tick, is read again next time.
+"""
 
 import difflib
 import hashlib
 import json
+import os
 import secrets
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +27,15 @@ from trainer.runs.workspace import ID_PATTERN, Workspace, check_id
 LATEST = "latest"
 """Stands for the run created last, in every command and tool."""
 
+UNREADABLE = "unreadable"
+"""Kind of failure of a run whose document cannot be read."""
+
+SETTLED_NS = 50_000_000
+"""Age of a file's last change beyond which its next change has another time: ten ticks of the coarsest usual clock."""
+
+MAX_WORKSPACES = 8
+"""Workspaces whose runs stay known to a process."""
+
 _PACKAGES = ("mcp-evo", "torch", "transformers", "trl", "mcp")
 
 
@@ -29,6 +45,21 @@ class Run:
 
     directory: RunDirectory
     document: RunDocument
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A run as it was read last."""
+
+    mark: tuple[int, int, int]
+    """Inode, size and time of the last change (ns) of its document."""
+    run: Run
+
+
+_known: dict[Path, dict[str, _Known]] = {}
+"""Runs folder → name → run; the folder that was listed last stands last."""
+
+_known_lock = threading.Lock()
 
 
 def new_run_id(now: float | None = None) -> str:
@@ -86,31 +117,59 @@ def create_run(
 
 def list_runs(workspace: Workspace) -> list[Run]:
     """All runs, the newest first. A run whose document cannot be read is listed as lost, with the reason."""
-    if not workspace.runs.is_dir():
-        return []
+    folder = workspace.runs
+    before = _known.get(folder, {})
+    after: dict[str, _Known] = {}
     runs = []
-    for path in workspace.runs.iterdir():
-        if ID_PATTERN.match(path.name) is None or not (path / "run.json").exists():
+    try:
+        names = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        names = []
+    for name in names:
+        if ID_PATTERN.match(name) is None:
             continue
-        directory = RunDirectory(path)
-        runs.append(Run(directory, _read(directory)))
+        now = time.time_ns()
+        try:
+            seen = os.stat(f"{folder}/{name}/run.json")
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        mark = (seen.st_ino, seen.st_size, seen.st_ctime_ns)
+        known = before.get(name)
+        if known is not None and known.mark == mark:
+            after[name] = known
+            runs.append(known.run)
+            continue
+        run = _read(RunDirectory(folder / name))
+        runs.append(run)
+        if seen.st_ctime_ns < now - SETTLED_NS and not _is_unreadable(run.document):
+            after[name] = _Known(mark, run)
+    _remember(folder, after)
     return sorted(runs, key=lambda run: (run.document.created_at, run.document.run_id), reverse=True)
 
 
-def _read(directory: RunDirectory) -> RunDocument:
+def _remember(folder: Path, runs: dict[str, _Known]) -> None:
+    with _known_lock:
+        _known.pop(folder, None)
+        _known[folder] = runs
+        while len(_known) > MAX_WORKSPACES:
+            del _known[next(iter(_known))]
+
+
+def _read(directory: RunDirectory) -> Run:
     try:
-        return directory.read_document()
+        return Run(directory, directory.read_document())
     except RunError as error:
         try:
             created = directory.path.stat().st_mtime
         except OSError:
             created = 0.0
-        return RunDocument(
-            run_id=directory.run_id,
-            state=RunState.LOST,
-            created_at=created,
-            failure=Failure(kind="unreadable", message=str(error)),
-        )
+        failure = Failure(kind=UNREADABLE, message=str(error))
+        document = RunDocument(run_id=directory.run_id, state=RunState.LOST, created_at=created, failure=failure)
+        return Run(directory, document)
+
+
+def _is_unreadable(document: RunDocument) -> bool:
+    return document.failure is not None and document.failure.kind == UNREADABLE
 
 
 def latest_run(workspace: Workspace) -> Run:
@@ -128,7 +187,7 @@ def find_run(workspace: Workspace, run_id: str | None = None) -> Run:
     check_id(run_id)
     directory = RunDirectory(workspace.runs / run_id)
     if directory.document_path.exists():
-        return Run(directory, _read(directory))
+        return _read(directory)
     runs = list_runs(workspace)
     names = [run.document.run_id for run in runs]
     starting = [run for run in runs if run.directory.run_id.startswith(run_id)]

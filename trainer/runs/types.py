@@ -80,9 +80,9 @@ class Eval(BaseModel):
 
 
 class RunDocument(BaseModel):
-    """`run.json`. Unknown fields are kept."""
+    """`run.json`. Unknown fields are kept. One document may be in many hands, so it never changes."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", frozen=True)
 
     schema_version: int = 1
     run_id: str
