@@ -9,6 +9,7 @@ import pytest
 from skill_bank_builder import SCHEMA, SkillFiles, patch_text, tree, write_bank
 
 from skill_bank.bank import SkillBank
+from skill_bank.cache import Marks
 from skill_bank.difference import changelog, compare
 from skill_bank.types import BankError
 
@@ -221,3 +222,52 @@ def test_every_kind_of_change_is_seen_by_a_bank_that_compiled_before(bank: Skill
     index.write_text(index.read_text() + "settings: {limits: {skill_lines: 1}}\n")
     with pytest.raises(BankError, match=r"settings\.limits\.skill_lines is 1"):
         bank.compile()
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_an_edit_that_keeps_size_and_time_is_seen(bank: SkillBank, old: bool) -> None:
+    base = bank.root / "rllm/s/base.md"
+    if old:
+        aged(bank.root)
+        bank.check()
+        aged(bank.root)
+    before = base.stat()
+    base.write_text(base.read_text().replace("First", "Fjrst"))
+    os.utime(base, ns=(before.st_atime_ns, before.st_mtime_ns))
+    after = base.stat()
+    assert (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    assert bank.compile().written == ("s",)
+
+
+def test_marks_of_many_folders_see_what_the_mark_of_each_sees(tmp_path: Path) -> None:
+    folders = [str(tmp_path / f"{number:03d}") for number in range(300)]
+    for folder in folders[:-1]:
+        Path(folder).mkdir()
+        for name in ("a", "b"):
+            (Path(folder) / name).write_text("x")
+    (Path(folders[1]) / "gone").symlink_to("nowhere")
+    (Path(folders[2]) / "self").symlink_to("self")
+    aged(tmp_path)
+    marks = Marks()
+    first = marks.of_all(folders)
+    assert first == [Marks().of(one) for one in folders]
+    assert first[-1] == ((), ())
+    assert marks.of_all(folders) == first
+    (Path(folders[3]) / "a").write_text("y")
+    (Path(folders[4]) / "a").rename(Path(folders[4]) / "c")
+    (Path(folders[5]) / "b").unlink()
+    (Path(folders[296]) / "new").write_text("")
+    (Path(folders[297]) / "a").chmod(0o600)
+    Path(folders[298]).rename(folders[299])
+    second = marks.of_all(folders)
+    changed = [number for number in range(300) if first[number] != second[number]]
+    assert changed == [3, 4, 5, 296, 297, 298, 299]
+    assert second == [Marks().of(one) for one in folders]
+
+
+def test_names_in_a_folder_that_has_just_changed_are_listed_again(tmp_path: Path) -> None:
+    """The clock of a file system may stand still between two changes: a listing that young is not believed."""
+    marks = Marks()
+    for number in range(50):
+        (tmp_path / str(number)).write_text("")
+        assert len(marks.of(str(tmp_path))[0]) == number + 1
