@@ -171,8 +171,10 @@ def refuse_own_code(resolved: "Resolved") -> None:
     """Raises ConfigError where the configuration would import code of the user's, named by a tool's arguments."""
     from trainer.config import ConfigError
 
-    own = [name for name in ("env", "reward") if str(resolved.config.model_dump()[name] or "").startswith("python:")]
-    if own or resolved.config.folder is not None:
+    config = resolved.config
+    own = ["env"] if config.env.startswith("python:") else []
+    own += ["reward"] if config.reward is not None else []  # whatever is written there names a function of the user's
+    if own or config.folder is not None:
         what = ", ".join(own) or "folder"
         raise ConfigError(
             f"{what} names Python code of the user's, which a tool call may not choose. A person starts such a run in "

@@ -164,7 +164,7 @@ def parse_override(text: str) -> tuple[str, Any]:
         raise ConfigError(f"--set {text!r} is not key=value. Write for instance --set learning_rate=1e-4.")
     try:
         value = yaml.safe_load(raw) if raw.strip() else ""
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError):
         value = raw
     return key, value
 
@@ -211,7 +211,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"--config {path} cannot be read: {error}") from error
     try:
         document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise ConfigError(f"--config {path} is not valid YAML: {' '.join(str(error).split())}") from error
     if document is None:
         return {}

@@ -114,7 +114,7 @@ def spec_of(name: str, thing: Any, env_args: Mapping[str, Any]) -> EnvironmentSp
 def load_object(reference: str, folders: tuple[Path, ...] = ()) -> object:
     """What `python:module:name` points at. Raises EnvironmentFault."""
     parts = reference.split(":")
-    if len(parts) != 3 or not all(parts):
+    if len(parts) != 3 or not all(parts) or parts[0] != "python":
         raise EnvironmentFault(f"{reference!r} does not name an object of yours; write python:module:Name.")
     for folder in folders:
         if str(folder) not in sys.path:

@@ -108,7 +108,7 @@ class Workspace:
             document: Any = yaml.safe_load(self.config_path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return WorkspaceConfig()
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        except (OSError, UnicodeDecodeError, RecursionError, yaml.YAMLError) as error:
             raise WorkspaceError(f"{self.config_path} cannot be read: {' '.join(str(error).split())}") from error
         if document is None:
             return WorkspaceConfig()
