@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from generation_helpers import contents, folder_for, nothing, produce, purchase, purchases, write_rows
-from shop_world import LAMPS, PRICES, ROOMS
+from shop_world import DAYS, LAMPS, PRICES, ROOMS, TEAMS
 
 from trainer.envs import registry
 from trainer.envs.base import EnvironmentSpec, Split, split_of
@@ -136,6 +136,23 @@ def test_a_state_is_a_goal_too(tmp_path: Path) -> None:
         assert (row["room"], row["lamp"]) in both[1::2]
         (call,) = provenance["reference"]
         assert call["arguments"] == {"lamp": row["lamp"], "room": row["room"]}
+
+
+def test_the_last_call_may_take_several_arguments(tmp_path: Path) -> None:
+    both = [(team, day) for team in TEAMS for day in DAYS]
+    rows = [
+        {"prompt": f"Reserve the room of {team} for {day}.", "room": TEAMS[team], "day": day}
+        for number, (team, day) in enumerate(both)
+        if number % 3
+    ]
+    data = write_rows(tmp_path / "desk.jsonl", rows)
+    config = {"env": "python:shop_world:Desk", "data": str(data), "problems": 64}
+    folder = folder_for(tmp_path, config=config, count=3)
+    assert produce(folder).answers == ["room"]
+    for row, _ in folder.read_tasks():
+        team, day = re.fullmatch(r"Reserve the room of (\w+) for (\w+)\.", row["prompt"]).groups()  # type: ignore[union-attr]
+        assert (team, day) in both[::3]  # those that were not given
+        assert (row["room"], row["day"]) == (TEAMS[team], day)
 
 
 @pytest.mark.parametrize(

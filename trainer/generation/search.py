@@ -1,9 +1,10 @@
 """The scripted explorer: walks of calls with values that question, answers and tool descriptions show, until one wins.
 
 A value costs what it takes to come by it: nothing in the question, one more than the call that answered it elsewhere.
-Of many random calls the cheapest is made, so that chains are followed from the question on. Each answer is submitted by
-the tools that end an episode, behind the calls that led to it. Where no tool ends one, short walks are graded as they
-are. What wins is shortened as far as it still wins and every argument still comes from somewhere.
+Of many random calls the cheapest is made, so that chains are followed from the question on. The tools that end an
+episode are tried with what the question says, and with each answer, behind the calls that led to it. Where no tool ends
+one, short walks are graded as they are. What wins is shortened as far as it still wins and every argument still comes
+from somewhere.
 
 The draws are keyed by seed and original; what is learned about one original is not used for another.
 """
@@ -27,6 +28,8 @@ KEPT = 3
 """Different ways to win that are kept of one original: one may have won by luck, the templates tell."""
 DRAWS = 64
 """Random calls of which the cheapest is made."""
+AT_ONCE = 40
+"""Calls of each ending tool that are tried without any before them."""
 
 
 class Search:
@@ -55,6 +58,7 @@ class Search:
         if not self._tools:
             return []
         self._learn_endings()
+        self._end_at_once()
         while self._budget > 0 and len(self._found) < KEPT:
             before = self._budget
             self._walk()
@@ -76,6 +80,15 @@ class Search:
             finally:
                 stage.close()
 
+    def _end_at_once(self) -> None:
+        """Tries the ending tools with the nearest values; a way that is found so does not end the search."""
+        for tool in self._tools:
+            for _ in range(AT_ONCE if tool.name in self._ending else 0):
+                drawn = self._cheapest([tool])
+                if drawn is None or self._budget <= 0:
+                    break
+                self._keep([Call(tool.name, drawn[2], "", False)], None)
+
     def _spend(self, stage: Stage, tool: str, arguments: dict[str, Any]) -> Call:
         self._budget -= 1
         return stage.call(tool, arguments)
@@ -95,12 +108,14 @@ class Search:
                 made = self._spend(stage, tool.name, arguments)
                 if stage.finished:
                     self._ending.add(tool.name)
+                    if stage.reward() >= FULL_REWARD:
+                        self._keep([call for call in stage.calls if not call.failed], cost)
                 elif not made.failed:
                     self._answered.append(made)
                     self._learn(_short(made.result), cost + 1)
                     self._submit(stage.calls, cost)
             if not self._ending and stage.calls and stage.reward() >= FULL_REWARD:
-                self._keep([call for call in stage.calls if not call.failed], 0)
+                self._keep([call for call in stage.calls if not call.failed], None)
         finally:
             stage.close()
 
@@ -111,22 +126,25 @@ class Search:
     # ---- what to call
 
     def _draw(self) -> tuple[int, ToolProfile, dict[str, Any]] | None:
-        """(cost, tool, arguments) of a call that was not made yet; any call where no tool ends episodes: states differ.
+        """The next call of a walk; None where there is none, or only dearer ones than what was found."""
+        best = self._cheapest([tool for tool in self._tools if tool.name not in self._ending])
+        return None if best is None or (self._limit is not None and best[0] > self._limit) else best
 
-        None where there is none, or only dearer ones than what was found.
-        """
-        tools = [tool for tool in self._tools if tool.name not in self._ending]
+    def _cheapest(self, tools: Sequence[ToolProfile]) -> tuple[int, ToolProfile, dict[str, Any]] | None:
+        """(cost, tool, arguments) of a call not made yet; of any where no tool ends episodes (states differ)."""
         best: tuple[int, ToolProfile, dict[str, Any]] | None = None
         for _ in range(DRAWS if tools else 0):
             tool = self._rng.choice(tools)
             arguments = self._arguments(tool)
-            cost = sum(self._costs.get(str(value), 0) for value in arguments.values())
+            cost = self._cost(arguments)
             if (best is None or cost < best[0]) and not (self._ending and _name(tool.name, arguments) in self._made):
                 best = (cost, tool, arguments)
-        if best is None or (self._limit is not None and best[0] > self._limit):
-            return None
-        self._made.add(_name(best[1].name, best[2]))
+        if best is not None:
+            self._made.add(_name(best[1].name, best[2]))
         return best
+
+    def _cost(self, arguments: Mapping[str, Any]) -> int:
+        return sum(self._costs.get(str(value), 0) for value in arguments.values())
 
     def _arguments(self, tool: ToolProfile) -> dict[str, Any]:
         given = {}
@@ -149,17 +167,22 @@ class Search:
         """Ends an episode with the newest answer, behind the calls that led to it."""
         newest = calls[-1]
         for tool in self._tools:
-            required = [one for one in tool.arguments if one.required]
-            if tool.name not in self._ending or len(required) != 1 or required[0].choices or self._budget <= 0:
+            if tool.name not in self._ending:
                 continue
-            value = newest.result if required[0].kind is str else _read(newest.result, required[0].kind)
-            if value is None:
-                continue
-            end = Call(tool.name, {required[0].name: value}, "", False)
-            self._keep([*(call for call in calls if not call.failed), end], cost, needed([*self._answered, end]))
+            for one in tool.arguments:
+                value = newest.result if one.kind is str else _read(newest.result, one.kind)
+                if not one.required or one.choices or value is None or self._budget <= 0:
+                    continue
+                others = min((self._arguments(tool) for _ in range(8)), key=self._cost)
+                end = Call(tool.name, {**others, one.name: value}, "", False)
+                led = needed([*self._answered, end])
+                self._keep([*(call for call in calls if not call.failed), end], cost, led)
 
-    def _keep(self, calls: Sequence[Call], cost: int, led: Sequence[Call] = ()) -> None:
-        """Keeps calls that win, without those that are not needed. `led`: the calls to try first."""
+    def _keep(self, calls: Sequence[Call], cost: int | None, led: Sequence[Call] = ()) -> None:
+        """Keeps calls that win, without those that are not needed.
+
+        `cost` bounds the search from now on; `led`: calls to try first.
+        """
         best = (self._winning(led) if led else None) or self._winning(calls)
         if best is None:
             return
