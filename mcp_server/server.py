@@ -31,6 +31,7 @@ from mcp_server.skills_over_mcp import SkillsExtension, serves
 from mcp_server.state import ServerState
 from mcp_server.tooling import ToolSpec, make_tool
 from mcp_server.tools import all_specs
+from mcp_server.tracing import SpanNotes
 
 SERVER_NAME = "evo"
 
@@ -119,7 +120,7 @@ def build_server(workspace: Path | str, *, session: str | None = None) -> MCPSer
         subscriptions=updates.bus,
         log_level="WARNING",
     )
-    server.middleware.append(RoleGuard(server))
+    server.middleware.extend((SpanNotes(server), RoleGuard(server)))
     server.skills = skills
     skills.add_template(server)
     dashboard.add_template(server)

@@ -127,8 +127,11 @@ def make_server(root: Path, session: str | None = None) -> "MCPServer[ServerStat
     gc.disable()
     try:
         _import_protocol()
+        from mcp_server import tracing
         from mcp_server.server import build_server
 
+        if tracing.wanted():
+            tracing.start()
         return build_server(root, session=session)
     finally:
         gc.enable()
