@@ -1,7 +1,7 @@
 """Completions for every variable of a resource template and every argument of a prompt.
 
-Values come from the workspace, the newest first, and are those that the resource or the prompt accepts. A workspace
-that is not there yet, or that cannot be read, completes to nothing; it is not made for that.
+Values come from the workspace, the newest or last changed first, and are those that the resource or the prompt accepts.
+A workspace that is not there yet, or that cannot be read, completes to nothing; it is not made for that.
 """
 
 from collections.abc import Callable, Iterable
@@ -96,7 +96,9 @@ class Completions:
     def _patches(self, known: dict[str, str]) -> list[str]:
         from optimizer.patch_store import PatchStore
 
-        return [record.patch_id for record in reversed(PatchStore(self._state.root).all())]
+        store = PatchStore(self._state.root)
+        changed = {one: (store.folder(one) / "patch.json").stat().st_mtime_ns for one in store.ids()}
+        return sorted(changed, key=lambda one: (changed[one], one), reverse=True)
 
     def _files(self, known: dict[str, str]) -> list[str]:
         skill = known.get("skill")
