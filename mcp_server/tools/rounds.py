@@ -88,7 +88,7 @@ async def round_status(
         view = await anyio.to_thread.run_sync(view_of, state, evolution)
         return answer(campaign_text(view), _campaign_answer(state, view))
     found = await anyio.to_thread.run_sync(standing, state, evolution)
-    return answer(_standing_text(found), _rounds_answer(state, found))
+    return answer(_standing_text(state, found), _rounds_answer(state, found))
 
 
 async def evolve(
