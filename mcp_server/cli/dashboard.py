@@ -47,7 +47,7 @@ def dashboard(
         print(f"mcp-evo shows {root} at {address_of(access.port)}; Ctrl-C ends it, runs go on.", flush=True)
         print(f"This link opens it, once and within {CODE_LIFE_S / 60:.0f} minutes:\n{link}", flush=True)
         if deciding.why_not is not None:
-            print(f"For reading only: {deciding.why_not}.", flush=True)
+            print(f"{deciding.why_not}.", flush=True)
         if sys.stdin.isatty():
             print("Enter gives a new link.", flush=True)
         if not no_open and deciding.allowed:

@@ -53,12 +53,10 @@ class Dashboard:
 
     @asynccontextmanager
     async def _open(self, app: Starlette) -> AsyncIterator[None]:
-        root, port = self.source.root, self.access.port
-        note_open(root, port, self.deciding.allowed, os.getpid())
         try:
             yield
-        finally:
-            note_closed(root, port)
+        finally:  # here too, as SIGTERM ends the process as soon as the server has closed
+            note_closed(self.source.root, self.access.port)
 
     async def page(self, request: Request) -> Response:
         """The page; it holds nothing of the workspace."""
@@ -174,8 +172,12 @@ def serve(
                 _on_line(wants_link, lambda: on_ready(access))
             await server.serve(sockets=[listening])
 
-        on_ready(access)
-        anyio.run(serving)
+        note_open(source.root, access.port, deciding.allowed, os.getpid())
+        try:
+            on_ready(access)
+            anyio.run(serving)
+        finally:
+            note_closed(source.root, access.port)
 
 
 def _on_line(terminal: int, then: Callable[[], None]) -> None:

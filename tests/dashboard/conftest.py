@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 from dashboard_helpers import Made, dashboard_of, make_workspace
 
-AGENT_VARIABLES = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CODEX_SANDBOX", "CURSOR_AGENT", "GEMINI_CLI")
-
 
 @pytest.fixture(scope="session")
 def made_once(tmp_path_factory: pytest.TempPathFactory) -> Made:

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -187,7 +187,6 @@ class Running:
     log: Path
     cookie: str = ""
     csrf: str = ""
-    sent: dict[str, str] = field(default_factory=dict)
 
     @property
     def port(self) -> int:
@@ -243,6 +242,10 @@ class Running:
         """As the page does with the link's code."""
         status, headers, _ = self.knock("POST", "/login", json.dumps({"code": self.code}).encode())
         assert status == 200
+        return self.take(headers)
+
+    def take(self, headers: dict[str, str]) -> "Running":
+        """Keeps what a login gave, as a browser does."""
         self.cookie = headers["set-cookie"].partition(";")[0]
         status, session = self.get("/session")
         assert status == 200

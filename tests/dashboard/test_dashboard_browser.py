@@ -198,7 +198,7 @@ def test_a_patch_is_approved_by_keyboard(chrome: Browser, made: Made, tmp_path: 
     with dashboard_of(made.root, tmp_path / "log") as dashboard:
         enter(chrome, dashboard)
         chrome.problems.clear()
-        assert chrome.run("document.querySelector('.count').textContent") == "2"
+        chrome.until("document.querySelector('.count').textContent === '2'")
         visit(chrome, dashboard, f"patches/{made.patch_id}", made.patch_id)
         digest = chrome.run("document.querySelector('#digest').textContent").split()[-1]
         for _ in range(60):
@@ -271,7 +271,7 @@ def test_the_page_inside_a_client(chrome: Browser, made_once: Made) -> None:
     from mcp_server.dashboard.documents import answer
     from mcp_server.dashboard.source import Source
 
-    asked = ("overview", "runs", "runs/run-one", "runs/run-one/steps/~since=0")
+    asked = ("overview", "runs/~limit=40", "runs/run-one", "runs/run-one/steps/~since=0")
     source = Source(made_once.state)
     documents = {}
     for path in asked:
@@ -282,7 +282,7 @@ def test_the_page_inside_a_client(chrome: Browser, made_once: Made) -> None:
     chrome.problems.clear()
     script = HOST.replace("DOCUMENTS", json.dumps(documents)).replace("PAGE", json.dumps(page_for("app").html))
     chrome.run(f"(() => {{ {script} }})()")
-    chrome.until("window.asked.includes('resources/read evo://dashboard/runs')")
+    chrome.until("window.asked.includes('resources/read evo://dashboard/runs/~limit=40')")
     chrome.until("window.asked.includes('ui/notifications/size-changed')")
     assert chrome.run("window.asked[0]") == "ui/initialize"
     assert chrome.problems == []

@@ -17,7 +17,6 @@ from dashboard_helpers import COMMAND, Made, Running, dashboard_of, environment
 from mcp_server.dashboard.access import CODE_LIFE_S, MAX_BODY_BYTES, MAX_SESSIONS, SESSION_LIFE_S, Access
 from mcp_server.dashboard.running import NOTE, dashboard_hint, open_dashboard
 from optimizer.audit import AuditLog
-from optimizer.patch_store import Stage
 
 
 @pytest.fixture(scope="module")
@@ -89,19 +88,6 @@ def test_without_a_session_nothing_is_told(shared: Running, made_once: Made, coo
     assert made_once.patch_id not in page
 
 
-def test_a_link_opens_once(dashboard: Running) -> None:
-    assert dashboard.post("/login", {"code": dashboard.code[:-1]})[0] == 401
-    assert dashboard.post("/login", {"code": ""})[0] == 401
-    for wrong in ([], {}, {"code": 1}, None, "x"):
-        assert dashboard.post("/login", wrong)[0] in (400, 401)
-    status, headers, _ = dashboard.knock("POST", "/login", json.dumps({"code": dashboard.code}).encode())
-    assert status == 200
-    flags = {part.strip().lower().partition("=")[0] for part in headers["set-cookie"].split(";")}
-    assert {"httponly", "samesite", "path"} <= flags
-    assert "samesite=strict" in headers["set-cookie"].lower()
-    assert dashboard.post("/login", {"code": dashboard.code})[0] == 401
-
-
 def test_codes_and_sessions_end() -> None:
     now = [0.0]
     access = Access(1234, clock=lambda: now[0])
@@ -119,16 +105,14 @@ def test_codes_and_sessions_end() -> None:
     assert {one.ends_at for one in access._sessions.values()} == {now[0] + SESSION_LIFE_S}
 
 
-def test_no_secret_is_written_down(made: Made, tmp_path: Path) -> None:
-    with dashboard_of(made.root, tmp_path / "log") as found:
-        found.log_in()
-        found.get("/api/overview")
-        assert found.code not in " ".join(psutil.Process(found.process.pid).cmdline())
-        token = found.cookie.partition("=")[2]
-        for path in (tmp_path / "log", *made.root.rglob("*")):
-            if path.is_file():
-                data = path.read_bytes()
-                assert not [one for one in (found.code, token, found.csrf) if one.encode() in data], path
+def test_no_secret_is_written_down(shared: Running, made_once: Made) -> None:
+    shared.get("/api/overview")
+    assert shared.code not in " ".join(psutil.Process(shared.process.pid).cmdline())
+    token = shared.cookie.partition("=")[2]
+    for path in (shared.log, *made_once.root.rglob("*")):
+        if path.is_file():
+            data = path.read_bytes()
+            assert not [one for one in (shared.code, token, shared.csrf) if one.encode() in data], path
 
 
 # ---- paths and bodies
@@ -201,20 +185,6 @@ def test_an_approval_counts_once(dashboard: Running, made: Made) -> None:
     assert status == 409
     assert "first 6 characters" in answer["problem"]
     assert made.audit() == []
-    status, answer = dashboard.post(f"/decide/{made.patch_id}", decision)
-    assert (status, answer["stage"], answer["version"]) == (200, "active", "rllm-config@2")
-    assert kinds(made) == [("approved", "dashboard"), ("promoted", "dashboard")]
-    assert made.audit()[0]["reason"] == "it is better"
-    status, answer = dashboard.post(f"/decide/{made.patch_id}", decision)
-    assert status == 409
-    assert "decided already" in answer["problem"]
-    assert len(made.audit()) == 2
-    assert AuditLog(made.root).verify().ok
-
-
-def test_two_clicks_at_once(dashboard: Running, made: Made) -> None:
-    dashboard.log_in()
-    decision = dashboard.decision(made.patch_id, "approve")
     told: list[tuple[int, Any]] = []
     clicks = [
         threading.Thread(target=lambda: told.append(dashboard.post(f"/decide/{made.patch_id}", decision)))
@@ -226,7 +196,11 @@ def test_two_clicks_at_once(dashboard: Running, made: Made) -> None:
         one.join()
     assert sorted(status for status, _ in told) == [200, 409, 409, 409]
     assert all("decided already" in answer["problem"] for status, answer in told if status == 409)
-    assert [kind for kind, _ in kinds(made)].count("promoted") == 1
+    (done,) = [answer for status, answer in told if status == 200]
+    assert (done["stage"], done["version"]) == ("active", "rllm-config@2")
+    assert kinds(made) == [("approved", "dashboard"), ("promoted", "dashboard")]
+    assert made.audit()[0]["reason"] == "it is better"
+    assert AuditLog(made.root).verify().ok
 
 
 def test_what_changed_meanwhile_is_not_approved(dashboard: Running, made: Made) -> None:
@@ -236,6 +210,10 @@ def test_what_changed_meanwhile_is_not_approved(dashboard: Running, made: Made) 
     before = home.patches.read(made.patch_id)
     home.patches.write(before.model_copy(update={"verdict": "inconclusive"}))  # its trial says otherwise by now
     assert dashboard.post(f"/decide/{made.patch_id}", decision)[0] == 409
+    page = dashboard.get(f"/api/patches/{made.patch_id}")[1]
+    assert page["digests"] is None
+    assert "not proven" in page["why_not"]  # an unproven one is for the terminal
+    assert dashboard.post(f"/decide/{made.patch_id}", {**decision, "mark": page["mark"]})[0] == 409
     home.patches.write(before)
     base = home.bank.root / "rllm" / "rllm-config" / "base.md"
     base.write_text(base.read_text().replace("# ", "# Other ", 1))  # the skill below it is another one
@@ -246,8 +224,16 @@ def test_what_changed_meanwhile_is_not_approved(dashboard: Running, made: Made) 
     assert dashboard.post(f"/decide/{made.patch_id}", dashboard.decision(made.patch_id, "approve"))[0] == 200
 
 
-def test_a_refusal_keeps_its_reason(dashboard: Running, made: Made) -> None:
-    dashboard.log_in()
+def test_a_link_opens_once_and_a_refusal_keeps_its_reason(dashboard: Running, made: Made) -> None:
+    assert dashboard.post("/login", {"code": dashboard.code[:-1]})[0] == 401
+    for wrong in ([], {}, {"code": 1}, {"code": ""}, None, "x"):
+        assert dashboard.post("/login", wrong)[0] in (400, 401)
+    status, headers, _ = dashboard.knock("POST", "/login", json.dumps({"code": dashboard.code}).encode())
+    assert status == 200
+    flags = {part.strip().lower() for part in headers["set-cookie"].split(";")}
+    assert {"httponly", "samesite=strict", "path=/"} <= flags
+    assert dashboard.post("/login", {"code": dashboard.code})[0] == 401
+    dashboard.take(headers)
     status, answer = dashboard.post(
         f"/decide/{made.prose_id}", dashboard.decision(made.prose_id, "reject", reason="  ")
     )
@@ -260,25 +246,9 @@ def test_a_refusal_keeps_its_reason(dashboard: Running, made: Made) -> None:
     assert made.state.home().patches.rejected()[0].why.endswith("It says nothing new.")
 
 
-def test_an_unproven_patch_is_for_the_terminal(dashboard: Running, made: Made) -> None:
-    dashboard.log_in()
-    home = made.state.home()
-    home.patches.write(home.patches.read(made.patch_id).model_copy(update={"verdict": None, "stage": Stage.STAGED}))
-    page = dashboard.get(f"/api/patches/{made.patch_id}")[1]
-    assert page["digests"] is None
-    assert "not proven" in page["why_not"]
-    status, _ = dashboard.post(f"/decide/{made.patch_id}", dashboard.decision(made.patch_id, "approve"))
-    assert status == 409
-    assert made.audit() == []
-
-
 @pytest.mark.parametrize(
     ("person", "variables", "words"),
-    [
-        (False, {}, "standard input is none"),
-        (True, {"CLAUDECODE": "1"}, "belongs to an agent"),
-        (True, {"CURSOR_AGENT": "x"}, "belongs to an agent"),
-    ],
+    [(False, {}, "standard input is none"), (True, {"CLAUDECODE": "1"}, "belongs to an agent")],
 )
 def test_a_dashboard_that_no_person_started_only_shows(
     made: Made, tmp_path: Path, person: bool, variables: dict[str, str], words: str
@@ -311,18 +281,13 @@ def test_it_is_found_while_it_is_open(made: Made, tmp_path: Path) -> None:
         assert not path.exists()
         assert "Traceback" not in found.log.read_text()
     with dashboard_of(made.root, tmp_path / "log") as found:
-        found.process.kill()
-        found.process.wait()
-        assert (made.root / NOTE).exists()
-        assert open_dashboard(made.root) is None  # it was killed: its process is gone
-        assert "open now" not in dashboard_hint(made.root)
-
-
-def test_it_ends_by_sigterm_too(made: Made, tmp_path: Path) -> None:
-    with dashboard_of(made.root, tmp_path / "log") as found:
-        found.log_in()
+        note = path.read_bytes()
+        assert found.get("/")[0] == 200  # it serves by now
         assert found.stop(signal.SIGTERM) in (-signal.SIGTERM, 0)
-        assert not (made.root / NOTE).exists()
+        assert not path.exists()
+        path.write_bytes(note)  # as it would lie there after a kill
+        assert open_dashboard(made.root) is None
+        assert "open now" not in dashboard_hint(made.root)
 
 
 @pytest.mark.parametrize(
@@ -339,21 +304,20 @@ def test_it_listens_on_this_machine_only(shared: Running) -> None:
     assert [one.ip for one in addresses] == ["127.0.0.1"]
 
 
-def test_wrong_command_lines(made_once: Made, shared: Running, tmp_path: Path) -> None:
-    for root, arguments, code, words in (
-        (tmp_path / "nowhere", [], 1, "there is no workspace"),
-        (made_once.root, ["--port", "70000"], 2, "65535"),
-        (made_once.root, ["--port", str(shared.port)], 1, "cannot be used"),
-        (made_once.root, ["--host", "0.0.0.0"], 2, "No such option"),
+def test_a_port_that_is_taken_and_a_workspace_that_is_none(made_once: Made, shared: Running, tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere"
+    for root, arguments, words in (
+        (nowhere, [], "there is no workspace"),
+        (made_once.root, ["--port", str(shared.port)], "cannot be used"),
     ):
         done = subprocess.run(
             [*COMMAND, "--workspace", str(root), "dashboard", *arguments],
             capture_output=True, text=True, env=environment(), stdin=subprocess.DEVNULL, timeout=60,
         )  # fmt: skip
-        assert done.returncode == code, done.stderr
-        assert words in done.stderr + done.stdout
+        assert done.returncode == 1
+        assert words in done.stderr
         assert "Traceback" not in done.stderr
-    assert not (tmp_path / "nowhere").exists()
+    assert not nowhere.exists()
 
 
 def test_answers_come_soon(shared: Running) -> None:

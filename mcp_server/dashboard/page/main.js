@@ -41,9 +41,13 @@ function refresh(node, text, make) {
   }
 }
 
+const NOTICE_MS = 8000;
+
 function notice(text) {
-  document.getElementById("notice").textContent = "";
-  document.getElementById("notice").textContent = text;
+  const node = document.getElementById("notice");
+  node.textContent = text;
+  clearTimeout(node.until);
+  node.until = setTimeout(() => { node.textContent = ""; }, NOTICE_MS);
 }
 
 function heading() {

@@ -2,11 +2,13 @@
 
 async function roundsView() {
   const list = el("div", {});
+  let limit = PAGE;
 
   async function fillList() {
-    const page = await asking.ask("rounds");
+    const page = await asking.ask(`rounds?limit=${limit}`);
     refresh(list, JSON.stringify(page), () => [
       page.rounds.length ? el("ul", { class: "rows", "data-list": true }, page.rounds.map(roundRow)) : none('There are no rounds yet. Start with: mcp-evo evolve "…"'),
+      more(page, page.rounds.length, "rounds", () => { limit = Math.min(MOST, limit + PAGE); return fillList(); }),
     ]);
   }
 
@@ -66,16 +68,29 @@ async function poolsView() {
 }
 
 async function poolView(name, status = "all") {
-  const page = await asking.ask(`experience/${name}?status=${status}`);
   const tab = (word) => el("a", { href: `#/experience/${name}/${word}`, "aria-current": word === status ? "page" : null }, word);
+  const count = el("span", { class: "soft" });
+  const list = el("div", {});
+  let limit = PAGE;
+
+  async function fillList() {
+    const page = await asking.ask(`experience/${name}?status=${status}&limit=${limit}`);
+    count.textContent = `${page.total} lessons`;
+    replace(
+      list,
+      page.records.length ? el("ul", { class: "rows" }, page.records.map(lesson)) : none("No lessons with this status."),
+      more(page, page.records.length, "lessons, the most used first", () => { limit = Math.min(MOST, limit + PAGE); return fillList(); }),
+    );
+  }
+
+  await fillList();
   return {
     title: `Experience ${name}`,
     node: el(
       "div", { class: "stack" },
-      head({ to: "#/experience", name: "Experience" }, name, [el("span", { class: "soft" }, `${page.total} lessons`)]),
+      head({ to: "#/experience", name: "Experience" }, name, [count]),
       el("nav", { class: "tabs", "aria-label": "Status" }, ["all", "active", "quarantined", "retired"].map(tab)),
-      page.records.length ? el("ul", { class: "rows", "data-list": true }, page.records.map(lesson)) : none("No lessons with this status."),
-      page.total > page.records.length ? el("p", { class: "soft small" }, `The ${page.records.length} most used of ${page.total}.`) : null,
+      list,
     ),
   };
 }

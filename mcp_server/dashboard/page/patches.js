@@ -4,12 +4,13 @@ const TYPED = 6;
 
 async function patchesView() {
   const list = el("div", {});
+  let limit = PAGE;
 
   async function fillList() {
-    const page = await asking.ask("patches");
+    const page = await asking.ask(`patches?limit=${limit}`);
     refresh(list, JSON.stringify(page), () => [
       page.patches.length ? el("ul", { class: "rows", "data-list": true }, page.patches.map(patchRow)) : none("There are no patches yet. A finding of an analysed run becomes one."),
-      page.total > page.patches.length ? el("p", { class: "soft small more" }, `${page.patches.length} of ${page.total} patches.`) : null,
+      more(page, page.patches.length, "patches", () => { limit = Math.min(MOST, limit + PAGE); return fillList(); }),
     ]);
   }
 
@@ -129,6 +130,7 @@ function decisionPart(one, again) {
       const done = await asking.decide(one.patch_id, { decision, mark: one.mark, typed: typed.value.trim(), reason: reason.value.trim() });
       notice(done.stage === "active" ? `${one.patch_id} is in force as ${done.version}.` : `${one.patch_id} is ${done.stage}.`);
       await again();
+      navigation("patches");
       heading();
     } catch (error) {
       said.className = "said bad";

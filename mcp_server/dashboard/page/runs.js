@@ -19,20 +19,23 @@ function success(found) {
   return found ? `${number(found.mean)} ${interval(found.ci95)}` : "–";
 }
 
+// Rows of a list at first, and at most.
+const PAGE = 40;
+const MOST = 200;
+
 async function runsView() {
   const list = el("div", { class: "stack" });
-  const shown = { cursor: null };
+  let limit = PAGE;
 
   async function fillList() {
-    const [now, page] = await Promise.all([asking.ask("overview"), asking.ask("runs")]);
-    shown.cursor = page.cursor;
+    const [now, page] = await Promise.all([asking.ask("overview"), asking.ask(`runs?limit=${limit}`)]);
     const waiting = now.waiting.map((id) => el("a", { href: `#/patches/${id}` }, id));
     refresh(
       list, JSON.stringify([now, page]),
       () => [
         now.waiting.length ? el("p", { class: "alert" }, `${now.waiting.length === 1 ? "A patch waits" : `${now.waiting.length} patches wait`} for your decision: `, ...waiting.flatMap((one, at) => (at ? [", ", one] : [one]))) : null,
         page.runs.length ? el("ul", { class: "rows", "data-list": true }, page.runs.map(runRow)) : none('There are no runs yet. Start one with: mcp-evo train "…"'),
-        page.total > page.runs.length ? el("p", { class: "soft small more" }, `The newest ${page.runs.length} of ${page.total} runs.`) : null,
+        more(page, page.runs.length, "runs", () => { limit = Math.min(MOST, limit + PAGE); return fillList(); }),
       ],
     );
   }

@@ -130,6 +130,13 @@ function head(crumb, title, badges, lead) {
   );
 }
 
+// Under a list that is longer than what is shown.
+function more(page, shown, word, ask) {
+  const onclick = () => ask().catch((error) => notice(error.message));
+  if (page.total <= shown) return null;
+  return el("p", { class: "more tabs" }, el("span", { class: "soft small" }, `${shown} of ${page.total} ${word}.`), page.cursor ? el("button", { type: "button", onclick }, "Show more") : null);
+}
+
 function none(text) {
   return el("p", { class: "none" }, text);
 }
