@@ -74,7 +74,7 @@ class Chat:
     def _request(self, question: ChatQuestion) -> EpisodeRequest:
         if question.problem is not None:
             wanted = question.problem + 1
-            config = self.plan.config.model_copy(update={"test_problems": max(8, wanted)})
+            config = self.plan.config.on_originals().model_copy(update={"test_problems": max(8, wanted)})
             rows = self.world.tasks(config).test
             if wanted > len(rows):
                 raise ConfigError(f"there are {len(rows)} test problems, number {question.problem} is not among them.")

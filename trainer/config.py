@@ -174,6 +174,10 @@ class TrainingConfig(BaseModel):
             return 0.0
         return 0.5 if self.generated_ratio is None else self.generated_ratio
 
+    def on_originals(self) -> Self:
+        """The same without generated tasks: its validation and test are the same, whatever their size is made."""
+        return self.model_copy(update={"generated_tasks": None, "generated_ratio": None})
+
     @property
     def episodes_per_step(self) -> int:
         """Episodes of one optimiser step."""

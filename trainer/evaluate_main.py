@@ -78,7 +78,8 @@ def problems_of(plan: EvaluationPlan, world: World) -> tuple[Problems, list[str]
         task_seed = seed if plan.config.data is None else plan.config.seed
         tasks = world.tasks(_sized(plan.config, plan.n, task_seed))
         for split in plan.splits:
-            rows = tasks.of(Split(split))[: plan.n]
+            learned = split == "train" and task_seed == plan.config.seed  # generated tasks among them
+            rows = (own if learned else tasks).of(Split(split))[: plan.n]
             if not rows:
                 raise DataFault(f"{plan.config.env}: the {split} split is empty.")
             if len(rows) < plan.n:
@@ -89,8 +90,12 @@ def problems_of(plan: EvaluationPlan, world: World) -> tuple[Problems, list[str]
 
 
 def _sized(config: TrainingConfig, n: int, seed: int) -> TrainingConfig:
-    """The same configuration with `n` validation and test problems (8 at least, which the format asks for)."""
-    return config.model_copy(update={"test_problems": max(8, n), "validation_problems": max(8, n), "seed": seed})
+    """The same configuration with `n` validation and test problems (8 at least, which the format asks for).
+
+    Without generated tasks: they were kept apart from the run's own problems, not from those of any seed and number.
+    """
+    sizes = {"test_problems": max(8, n), "validation_problems": max(8, n), "seed": seed}
+    return config.on_originals().model_copy(update=sizes)
 
 
 def learned_by(plan: EvaluationPlan, beside: Path) -> list[Tasks]:

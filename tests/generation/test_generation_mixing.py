@@ -129,3 +129,24 @@ def test_settings_are_strict(tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_text("{}\n")
     with pytest.raises(ConfigError, match=r"bad\.jsonl:1: no `prompt`"):
         resolve(overrides={"generated_tasks": "bad.jsonl"}, folder=tmp_path)
+
+
+def test_an_evaluation_meets_fresh_problems_and_the_run_s_own_training_set(tmp_path: Path) -> None:
+    """Of 400 test problems of other seeds some are near to generated tasks; an evaluation is none the poorer for it."""
+    from trainer.evaluate_main import problems_of
+    from trainer.evaluation.types import EvaluationPlan, Subject
+    from trainer.world import open_world
+
+    spec = registry.load("calculator")
+    assert spec.tasks is not None
+    rows = spec.tasks("train", 10, 99, "mixed")
+    trained = config(write_rows(tmp_path / "tasks.jsonl", rows))
+    world = open_world(trained, tmp_path)
+    plan = EvaluationPlan(
+        evaluation_id="e", created_at=0.0, target="tiny", config=trained, learned=(trained,), n=400, seeds=(1, 11, 12),
+        subjects=(Subject(name="base", model="tiny"),), splits=("train", "test"),
+    )  # fmt: skip
+    found, _ = problems_of(plan, world)
+    assert found["train", 1] == build_tasks(trained, spec, tmp_path).train
+    assert len(found["test", 11]) == 400
+    assert not {row["prompt"] for row in rows} & {row["prompt"] for row in found["test", 11]}

@@ -326,17 +326,8 @@ class Producer:
 
 def originals_of(plan: GenerationPlan, world: World) -> Tasks:
     """The training problems to explore, with the validation and test problems to guard. Raises DataFault."""
-    return world.tasks(
-        plan.config.model_copy(
-            update={
-                "problems": plan.originals,
-                "batch_size": 1,
-                "examples": 0,
-                "generated_tasks": None,
-                "generated_ratio": None,
-            }
-        )
-    )
+    sizes = {"problems": plan.originals, "batch_size": 1, "examples": 0}
+    return world.tasks(plan.config.on_originals().model_copy(update=sizes))
 
 
 def _line(document: Any) -> bytes:
