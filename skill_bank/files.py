@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,18 +139,23 @@ def lock_of(path: Path) -> FileLock:
 
 
 def append_line(path: Path, line: bytes) -> None:
-    """Appends one line (without its line feed) as one write under the file's lock.
+    """`append_lines` for one line."""
+    append_lines(path, [line])
 
-    A torn last line, left by a writer that was killed, is closed first, so that it costs itself and not this line.
+
+def append_lines(path: Path, lines: Sequence[bytes]) -> None:
+    """Appends lines (without their line feeds) as one write under the file's lock: all of them or none.
+
+    A torn last line, left by a writer that was killed, is closed first, so that it costs itself and not these lines.
     """
-    if b"\n" in line:
+    if any(b"\n" in line for line in lines):
         raise ValueError("a JSON line cannot hold a line feed")
     with lock_of(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             size = os.fstat(descriptor).st_size
             torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-            data = (b"\n" if torn else b"") + line + b"\n"
+            data = (b"\n" if torn else b"") + b"".join(line + b"\n" for line in lines)
             written = os.write(descriptor, data)
             if written != len(data):  # a full disk may take a part: take it back, so that no reader meets half a line
                 os.ftruncate(descriptor, size)

@@ -57,31 +57,40 @@ def inline(policy: CompiledPolicy, key: str) -> str:
             for one in reversed(found)  # the last rule that matches wins, so it is read first
         ]
         return ", ".join(parts)
-    names = list(dict.fromkeys(one.key for one in found))
+    names = dict.fromkeys(one.key for one in policy.explain(key))
     return "; ".join(f"{name[len(key) + 1 :]} {inline(policy, name)}" for name in names)
 
 
 def table(policy: CompiledPolicy, key: str) -> str:
     """The values below a mapping as a Markdown table, a row for each child and condition. Raises UnknownKey.
 
-    Rows are in order of merging: of the rows that fit, the lower one wins, cell by cell.
+    Rows are in order of merging: of the rows that fit, the lower one wins, cell by cell. Columns, and the children that
+    rows belong to, stand in the order in which they were first set, so that setting one again moves nothing else.
     """
-    found = _in_force(list(policy.explain(key)))
+    written = list(policy.explain(key))
+    found = _in_force(written)
     if not found:
         raise UnknownKey(key)
     if any(one.key == key for one in found):
         return inline(policy, key)
-    relative = [(one.key[len(key) + 1 :], one) for one in found]
-    nested = any("." in name for name, _ in relative)
-    rows: dict[tuple[str, str], dict[str, str]] = {}
-    columns: dict[str, None] = {}
-    for name, one in relative:
+    nested = any("." in one.key[len(key) + 1 :] for one in found)
+
+    def place(one: Assignment) -> tuple[str, str]:
+        """(child, column) of a cell."""
+        name = one.key[len(key) + 1 :]
         child, _, column = name.partition(".") if nested else ("", "", name)
-        column = column or "value"
-        columns[column] = None
-        rows.setdefault((child, describe_condition(one.when)), {})[column] = show(one.value)
+        return child, column or "value"
+
+    cells_of: dict[tuple[str, str], dict[str, str]] = {}
+    for one in found:
+        child, column = place(one)
+        cells_of.setdefault((child, describe_condition(one.when)), {})[column] = show(one.value)
+    children = list(dict.fromkeys(child for child, _ in map(place, written)))
+    rows = dict(sorted(cells_of.items(), key=lambda row: children.index(row[0][0])))
+    used = {column for cells in rows.values() for column in cells}
+    columns = [column for column in dict.fromkeys(column for _, column in map(place, written)) if column in used]
     conditional = any(condition != "always" for _, condition in rows)
-    head = ([""] if nested else []) + (["when"] if conditional else []) + list(columns)
+    head = ([""] if nested else []) + (["when"] if conditional else []) + columns
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for (child, condition), cells in rows.items():
         row = ([f"`{child}`"] if nested else []) + ([condition] if conditional else [])

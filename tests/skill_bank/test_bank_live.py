@@ -250,3 +250,14 @@ def test_ids_count_up() -> None:
     assert next_patch_id([], "lr") == "001-lr"
     assert next_patch_id(["000-a", "007-b", "x"], "lr") == "008-lr"
     assert next_patch_id(["099-a"], "y" * 80) == ("100-" + "y" * 80)[:64]
+
+
+def test_a_patch_with_a_scope_changes_its_own_cell_of_a_table_and_nothing_else(bank: SkillBank) -> None:
+    before = bank.load_compiled("s").splitlines()
+    bank.add_patch(small_patch(bank))
+    bank.activate("s", "001-lr")
+    after = bank.load_compiled("s").splitlines()
+    changed = [(old, new) for old, new in zip(before, after, strict=True) if old != new]
+    assert changed == [
+        ("| params <10M | 0.0003 | 1e-6 | 0.003 |", "| params <10M | 0.0002 | 1e-6 | 0.003 |"),
+    ]
