@@ -186,9 +186,16 @@ def _on_line(terminal: int, then: Callable[[], None]) -> None:
     loop = asyncio.get_running_loop()
 
     def typed() -> None:
-        if os.tcgetpgrp(terminal) != os.getpgrp() or not os.read(terminal, 4096):
+        if not _in_foreground(terminal) or not os.read(terminal, 4096):
             loop.remove_reader(terminal)
             return
         then()
 
     loop.add_reader(terminal, typed)
+
+
+def _in_foreground(terminal: int) -> bool:
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:  # a terminal, but not the one that this process belongs to
+        return False

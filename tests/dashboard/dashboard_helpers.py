@@ -28,6 +28,11 @@ from trainer.runs.types import RunState
 
 COMMAND = [sys.executable, "-P", "-m", "mcp_server.cli.main"]
 
+AT_TERMINAL = (
+    "import fcntl, os, sys, termios\nfcntl.ioctl(0, termios.TIOCSCTTY, 0)\nos.execv(sys.argv[1], sys.argv[1:])\n"
+)
+"""Makes standard input the terminal that the process belongs to, as a shell would."""
+
 HOSTILE = "<img src=x onerror=\"document.title='caught'\"><script>document.title='caught'</script>"
 """Text that a page which made markup of it would carry out."""
 
@@ -185,6 +190,8 @@ class Running:
     process: subprocess.Popen[str]
     ready: dict[str, Any]
     log: Path
+    terminal: int
+    """Where its person types."""
     cookie: str = ""
     csrf: str = ""
 
@@ -238,6 +245,12 @@ class Running:
         )
         return status, _json(body)
 
+    def new_link(self) -> None:
+        """Presses Enter, and takes the link that is given."""
+        os.write(self.terminal, b"\n")
+        assert self.process.stdout is not None
+        self.ready = json.loads(self.process.stdout.readline())
+
     def log_in(self) -> "Running":
         """As the page does with the link's code."""
         status, headers, _ = self.knock("POST", "/login", json.dumps({"code": self.code}).encode())
@@ -282,8 +295,9 @@ def dashboard_of(root: Path, log: Path, *arguments: str, person: bool = True, **
     """Opens a dashboard; `person`: its standard input is a terminal."""
     master, slave = pty.openpty()
     with open(log, "a") as errors:
+        command = [*COMMAND, "--workspace", str(root), "dashboard", "--json", *arguments]
         process = subprocess.Popen(
-            [*COMMAND, "--workspace", str(root), "dashboard", "--json", *arguments],
+            [sys.executable, "-c", AT_TERMINAL, *command] if person else command,
             stdin=slave if person else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -300,7 +314,7 @@ def dashboard_of(root: Path, log: Path, *arguments: str, person: bool = True, **
     watchdog.cancel()
     try:
         assert line, log.read_text()
-        yield Running(process, json.loads(line), log)
+        yield Running(process, json.loads(line), log, master)
     finally:
         if process.poll() is None:
             process.kill()

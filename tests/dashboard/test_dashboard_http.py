@@ -1,6 +1,7 @@
 """`mcp-evo dashboard` as a process: every way in which a request must be refused, and that a decision counts once."""
 
 import json
+import os
 import signal
 import stat
 import subprocess
@@ -233,7 +234,11 @@ def test_a_link_opens_once_and_a_refusal_keeps_its_reason(dashboard: Running, ma
     flags = {part.strip().lower() for part in headers["set-cookie"].split(";")}
     assert {"httponly", "samesite=strict", "path=/"} <= flags
     assert dashboard.post("/login", {"code": dashboard.code})[0] == 401
-    dashboard.take(headers)
+    old = dashboard.code
+    dashboard.new_link()
+    assert dashboard.code != old
+    assert dashboard.post("/login", {"code": old})[0] == 401
+    dashboard.log_in()
     status, answer = dashboard.post(
         f"/decide/{made.prose_id}", dashboard.decision(made.prose_id, "reject", reason="  ")
     )
@@ -277,7 +282,8 @@ def test_it_is_found_while_it_is_open(made: Made, tmp_path: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert dashboard_hint(made.root).endswith(f"dashboard (open now: {found.origin}/#/patches)")
         assert str(made.root) in dashboard_hint(made.root)
-        assert found.stop() == 130
+        os.write(found.terminal, b"\x03")  # Ctrl-C
+        assert found.process.wait(timeout=60) == 130
         assert not path.exists()
         assert "Traceback" not in found.log.read_text()
     with dashboard_of(made.root, tmp_path / "log") as found:

@@ -91,7 +91,7 @@ function tokens(found) {
     read.textContent = `token ${here + 1} of ${found.total} “${found.pieces[here]}”: ${how}`;
   }
 
-  const box = el("div", { class: "tokens", tabindex: "0", role: "img", "aria-label": "Tokens of the completion; arrow keys read single tokens" }, parts);
+  const box = el("div", { class: "tokens", tabindex: "0", role: "group", "aria-label": "Tokens of the completion; arrow keys read single tokens" }, parts);
   box.addEventListener("keydown", (event) => {
     const move = { ArrowLeft: -1, ArrowRight: 1, Home: -1e9, End: 1e9 }[event.key];
     if (move === undefined) return;

@@ -17,7 +17,7 @@ async function roundsView() {
 }
 
 function roundRow(one) {
-  const { before, after } = one.eval;
+  const { before, after } = one.eval || {};
   return el(
     "li", {},
     el(
@@ -35,7 +35,7 @@ function roundRow(one) {
 
 async function roundView(id) {
   const one = await asking.ask(`rounds/${id}`);
-  const { before, after } = one.eval;
+  const { before, after } = one.eval || {};
   const patches = one.patches.map((patch) => [el("a", { href: `#/patches/${patch.patch_id}` }, patch.patch_id), badge(patch.stage), patch.verdict ? badge(patch.verdict) : "–", known(patch.effect) ? `${signed(patch.effect)} ${interval(patch.ci95, 3, signed)}` : "–", patch.pairs === null ? "–" : String(patch.pairs)]);
   return {
     title: `Round ${one.round}`,
@@ -43,7 +43,7 @@ async function roundView(id) {
       "div", { class: "stack" },
       head({ to: "#/rounds", name: "Rounds" }, `Round ${one.round}`, [badge(one.state), one.verdict ? badge(one.verdict) : null].filter(Boolean), one.request),
       facts(
-        fact("run", el("a", { href: `#/runs/${one.run_id}` }, one.run_id)), fact("test success", `${success(before)} → ${success(after)}`), fact("layer", one.layer),
+        one.run_id ? fact("run", el("a", { href: `#/runs/${one.run_id}` }, one.run_id)) : null, fact("test success", `${success(before)} → ${success(after)}`), fact("layer", one.layer),
         fact("evolution", `${one.evolution}, round ${one.position}`), fact("begun", moment(one.created_at)), one.version_after ? fact("skill afterwards", one.version_after) : null,
       ),
       card("What it did", one.findings.length ? el("p", {}, `Found: ${one.findings.map(words).join(", ")}.`) : null, one.lever ? el("p", {}, `Acted on ${one.lever}.`) : null, one.note ? el("p", {}, one.note) : null, patches.length ? table([{ name: "patch" }, { name: "stage" }, { name: "verdict" }, { name: "effect" }, { name: "pairs", number: true }], patches, "Patches of the round") : none("No patch was proposed.")),
