@@ -25,8 +25,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch is loaded
 
 from benchmarks.common import BenchmarkError
 from benchmarks.experience_modes import modes
-from benchmarks.experience_training import credit, training
-from benchmarks.experience_uplift import LESSONS, fill_config, uplift
+from benchmarks.experience_training import SETTINGS, credit, training
+from benchmarks.experience_uplift import HOUSES, LESSONS, fill_config, uplift
 from benchmarks.kept_runs import KeptRuns
 
 PARTS = ("uplift", "training", "modes", "credit")
@@ -40,6 +40,9 @@ def main() -> int:
     parser.add_argument("--part", action="append", choices=PARTS, help="only this one; may be given several times")
     parser.add_argument("--seeds", type=int, help=f"pairs; default {SEEDS}")
     parser.add_argument("--lessons", type=int, default=LESSONS, help="uplift: lessons in a prompt at most")
+    parser.add_argument(
+        "--houses", type=int, default=HOUSES, choices=tuple(SETTINGS), help="training: houses of a pair"
+    )
     parser.add_argument("--work", type=Path, help="folder that keeps what is done; default: a new one")
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
     arguments = parser.parse_args()
@@ -50,7 +53,7 @@ def main() -> int:
     try:
         with KeptRuns(work, lambda text: print(text, file=sys.stderr, flush=True)) as runs:
             for part in arguments.part or DEFAULT_PARTS:
-                report[part] = measured(part, runs, range(1, 1 + (arguments.seeds or SEEDS[part])), arguments.lessons)
+                report[part] = measured(part, runs, arguments)
     except BenchmarkError as error:
         raise SystemExit(f"experience: {error}") from None
     print(
@@ -59,15 +62,16 @@ def main() -> int:
     return 0
 
 
-def measured(part: str, runs: KeptRuns, seeds: range, lessons: int) -> Any:
+def measured(part: str, runs: KeptRuns, arguments: argparse.Namespace) -> Any:
     """One part of the report."""
+    seeds = range(1, 1 + (arguments.seeds or SEEDS[part]))
     if part == "uplift":
         import torch
 
         torch.set_num_threads(1)
-        return uplift(runs, seeds, {seed: fill_config(seed) for seed in seeds}, lessons)
+        return uplift(runs, seeds, {seed: fill_config(seed) for seed in seeds}, arguments.lessons)
     if part == "training":
-        return training(runs, seeds)
+        return training(runs, seeds, SETTINGS[arguments.houses])
     return modes(runs, seeds[0]) if part == "modes" else credit(runs, seeds)
 
 
@@ -109,7 +113,12 @@ def training_table(found: dict[str, Any]) -> str:
                 "" if other is None else effect_text(other["last"], 3),
             )
         )
-    head = (f"pool, {found['episodes']} episodes", f"reached {found['goal']}", "episodes", "difference")
+    head = (
+        f"{found['houses']} houses, lessons for",
+        f"reached {found['goal']}",
+        f"episodes of {found['episodes']}",
+        "difference",
+    )
     text = table((*head, "mean of the curve", "difference", "last", "difference"), rows)
     counted = [
         f"{arm} {effect_text(one['episodes_to_goal_with_filling'], 0)}"

@@ -6,22 +6,43 @@ out and always without lessons. The number of pairs is fixed beforehand.
 
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from benchmarks.evolution import paired_interval
-from benchmarks.experience_uplift import LESSONS, effect_of, fill_config
+from benchmarks.experience_uplift import HOUSES, LESSONS, PROBLEMS, effect_of, fill_config
 from benchmarks.kept_runs import KeptRuns, told_of_experience
 from trainer.config import TrainingConfig
 from trainer.experience.pool import pool_path
 from trainer.runs.rundir import RunDirectory
 
-EPISODES = 1024
-EVERY = 4
-"""Steps between validations: 128 episodes."""
+
+@dataclass(frozen=True)
+class Setting:
+    """What the arms of a pair have in common."""
+
+    houses: int
+    difficulty: str
+    problems: int
+    episodes: int
+    """Training episodes of an arm."""
+    every: int
+    """Steps of 32 episodes between validations."""
+    goal: float
+    """Held-out success that counts as learned."""
+
+    def name(self, kind: str, seed: int) -> str:
+        """A run, and its pool."""
+        return f"{kind}-s{seed}" if self.houses == HOUSES else f"{kind}-{self.houses}house-s{seed}"
+
+
+SETTINGS = {
+    HOUSES: Setting(HOUSES, "mixed", PROBLEMS, 1024, 4, 0.4),
+    1: Setting(1, "hard", 24, 512, 2, 0.5),
+}
+"""By the number of houses. With one, numbers go to 99: up to 20 it has too few problems for three splits."""
 VALIDATION_PROBLEMS = 64
-GOAL = 0.4
-"""Held-out success that counts as learned."""
 NONE, HALF, EIGHTH, OWN = "none", "half", "eighth", "own"
 ARMS: Mapping[str, dict[str, Any] | None] = {
     NONE: None,
@@ -29,52 +50,59 @@ ARMS: Mapping[str, dict[str, Any] | None] = {
     EIGHTH: {"preset": "existing_train", "rollout_ratio": 0.125},
     OWN: {"preset": "existing_train_update", "rollout_ratio": 0.125, "updated_freq": 1},
 }
-"""`half`, `eighth`: that share of each group sees lessons of a pool that was filled and tried before. `own`: an eighth,
-from an empty pool with lessons of the run's own attempts after each step, tried while training: no episode more than
-`none`. All are trained without the lessons. An eighth of eight attempts is one, too few for a baseline of its
-own, so it is compared with the rest of its group."""
+"""`half`, `eighth`: that share of each group of eight sees lessons of a pool that was filled and tried before. `own`:
+an eighth, from an empty pool with lessons of the run's own attempts after each step, tried while training: no episode
+more than `none`. All are trained without the lessons. An eighth is one attempt, too few for a baseline of its own: it
+is compared with its whole group."""
 FROM_FILLED = (HALF, EIGHTH)
 
 CREDITS = ("off", "decouple", "allocation")
 CREDIT_EPISODES = 512
 
 
-def training_config(arm: str, seed: int, episodes: int = EPISODES) -> TrainingConfig:
+def filling(setting: Setting, seed: int) -> TrainingConfig:
+    """The run that fills the pool of a pair."""
+    values: dict[str, Any] = {"difficulty": setting.difficulty}
+    if setting.houses != HOUSES:
+        values["experience"] = {"preset": "init_only", "pool": setting.name("fill", seed)}
+    config = fill_config(seed, setting.houses, setting.problems)
+    return TrainingConfig.model_validate(config.model_dump() | values)
+
+
+def training_config(arm: str, seed: int, setting: Setting) -> TrainingConfig:
     """One arm of a pair: everything but the experience is equal."""
     section = ARMS[arm]
+    more = {"pool": setting.name(f"train-{arm}", seed), "retrieve_top_k": LESSONS}
     values = {
-        "max_episodes": episodes,
-        "validate_every": EVERY,
+        "max_episodes": setting.episodes,
+        "validate_every": setting.every,
         "validation_problems": VALIDATION_PROBLEMS,
         "test_problems": 128,
         "save_every": 0,
-        "experience": None
-        if section is None
-        else {
-            **section,
-            "pool": f"train-{arm}-s{seed}",
-            "retrieve_top_k": LESSONS,
-        },
+        "experience": None if section is None else section | more,
     }
-    return TrainingConfig.model_validate(fill_config(seed).model_dump() | values)
+    return TrainingConfig.model_validate(filling(setting, seed).model_dump() | values)
 
 
-def training(runs: KeptRuns, seeds: Sequence[int], episodes: int = EPISODES, goal: float = GOAL) -> dict[str, Any]:
+def training(runs: KeptRuns, seeds: Sequence[int], setting: Setting) -> dict[str, Any]:
     """Episodes until the goal and the mean of the validation curve, arm by arm; differences to `none` by pairs."""
-    filled = runs.run({f"fill-s{seed}": fill_config(seed) for seed in seeds})
-    configs = {f"train-{arm}-s{seed}": training_config(arm, seed, episodes) for seed in seeds for arm in ARMS}
-    pools = {f"train-{arm}-s{seed}": pool_path(runs.work, f"fill-s{seed}") for seed in seeds for arm in FROM_FILLED}
+    fills = {seed: setting.name("fill", seed) for seed in seeds}
+    filled = runs.run({name: filling(setting, seed) for seed, name in fills.items()})
+    names = {(arm, seed): setting.name(f"train-{arm}", seed) for seed in seeds for arm in ARMS}
+    configs = {name: training_config(arm, seed, setting) for (arm, seed), name in names.items()}
+    pools = {name: pool_path(runs.work, fills[seed]) for (arm, seed), name in names.items() if arm in FROM_FILLED}
     done = runs.run(configs, pools)
     rows = []
     for seed in seeds:
-        costs = told_of_experience(filled[f"fill-s{seed}"])["filled"]
+        costs = told_of_experience(filled[fills[seed]])["filled"]
         row: dict[str, Any] = {"seed": seed, "filling_episodes": costs["attempts"] + costs["trials"]}
         for arm in ARMS:
-            row[arm] = told_of(done[f"train-{arm}-s{seed}"], goal, episodes)
+            row[arm] = told_of(done[names[arm, seed]], setting.goal, setting.episodes)
         rows.append(row)
     return {
-        "goal": goal,
-        "episodes": episodes,
+        "houses": setting.houses,
+        "goal": setting.goal,
+        "episodes": setting.episodes,
         "arms": {arm: _arm(rows, arm) for arm in ARMS},
         "differences": {arm: _differences(rows, arm) for arm in ARMS if arm != NONE},
         "filling_episodes": round(statistics.fmean(row["filling_episodes"] for row in rows)),

@@ -22,6 +22,7 @@ from benchmarks.experience_training import (
     HALF,
     NONE,
     OWN,
+    SETTINGS,
     credit_config,
     episodes_until,
     training_config,
@@ -31,6 +32,8 @@ from benchmarks.kept_runs import KeptRuns, copy_pool, finished
 from trainer.envs.base import Split
 from trainer.envs.house_rules import HouseRules, fixed_houses
 from trainer.experience.leaks import guarded_rows
+from trainer.experience.manager import RolloutMode
+from trainer.experience.mixing import guided_rows
 from trainer.experience.pool import ExperiencePool
 from trainer.experience.records import Evidence, ExperienceRecord
 from trainer.runs.registry import config_hash
@@ -97,8 +100,12 @@ def test_a_pool_is_copied_with_what_its_log_holds(tmp_path: Path) -> None:
 
 
 def test_arms_differ_in_their_experience_only() -> None:
-    configs = {arm: training_config(arm, 3) for arm in ARMS}
-    assert len({one.model_copy(update={"experience": None}).model_dump_json() for one in configs.values()}) == 1
+    for setting in SETTINGS.values():
+        plain = [training_config(arm, 3, setting).model_copy(update={"experience": None}) for arm in ARMS]
+        assert len({one.model_dump_json() for one in plain}) == 1
+        assert (plain[0].env_args["count"], plain[0].episodes_per_step) == (setting.houses, 32)
+        assert sum(guided_rows(RolloutMode.MIXED, 0.125, plain[0].num_generations, 1, 1, 0)) == 1
+    configs = {arm: training_config(arm, 3, SETTINGS[4]) for arm in ARMS}
     assert configs[NONE].experience is None
     sections = [one for arm in (HALF, EIGHTH, OWN) if (one := configs[arm].experience) is not None]
     assert [(one.strips, one.updates, one.rollout_ratio) for one in sections] == [
@@ -161,6 +168,7 @@ def test_tables_show_what_was_measured() -> None:
             "goal": 0.4,
             "episodes": 1024,
             "arms": dict.fromkeys(ARMS, arm),
+            "houses": 4,
             "differences": {
                 HALF: effects,
                 OWN: {key: one for key, one in effects.items() if key != "episodes_to_goal_with_filling"},
