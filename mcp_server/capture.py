@@ -23,7 +23,7 @@ from pydantic import BaseModel
 
 from mcp_server.answers import clip
 from mcp_server.roles import token_name
-from mcp_server.state import LAYER_VARIABLE, ServerState
+from mcp_server.state import LAYER_VARIABLE, SESSION_PATTERN, ServerState
 
 SESSION_META = "mcp-evo/session"
 """Key of a request's `_meta` with which a client names the session that the call belongs to."""
@@ -209,8 +209,9 @@ def bounded(value: Any, limit: int) -> Any:
 
 
 def run_of(arguments: Mapping[str, Any], response: Any) -> str | None:
-    """The training run that a call launched or looked at: what it answered, else what it was asked for."""
+    """The training run that a call launched or looked at: what it answered, else what it was asked for, if that can be
+    an id."""
     data = response.get("data") if isinstance(response, dict) else None
     answered = data.get("run_id") if isinstance(data, dict) else None
     named = answered if isinstance(answered, str) else arguments.get("run_id")
-    return named if isinstance(named, str) and named != "latest" else None
+    return named if isinstance(named, str) and SESSION_PATTERN.match(named) and named != "latest" else None

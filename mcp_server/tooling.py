@@ -59,7 +59,13 @@ class EvoTool(Tool):
     help_with: Next = Next(say="See where things stand.", tool="round_status")
 
     async def run(self, arguments: dict[str, Any], context: Any, convert_result: bool = False) -> Any:
-        """Checks the arguments, runs the function, turns errors of our domain into readable ones. Raises ToolError."""
+        """Checks the arguments, runs the function, turns errors of our domain into readable ones. Raises ToolError.
+
+        Secrets are taken out of the arguments first: what a function does not know it cannot keep, show or log.
+        """
+        from optimizer.redact import redact
+
+        arguments = {redact(name): redact(value) for name, value in arguments.items()}
         problem = self._problem_with(arguments)
         if problem is not None:
             raise ToolError(visible_text(problem))

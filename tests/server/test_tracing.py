@@ -45,7 +45,12 @@ def spans(provider: TracerProvider) -> Iterator[InMemorySpanExporter]:
 
 
 def calls(spans: InMemorySpanExporter) -> list[ReadableSpan]:
-    return [one for one in spans.get_finished_spans() if one.name.startswith("tools/call")]
+    return [one for one in of_the_server(spans) if one.name.startswith("tools/call")]
+
+
+def of_the_server(spans: InMemorySpanExporter) -> list[ReadableSpan]:
+    """Those of the server: its client in the same process makes some as well."""
+    return [one for one in spans.get_finished_spans() if one.kind is trace.SpanKind.SERVER]
 
 
 def said(span: ReadableSpan) -> dict[str, Any]:
@@ -72,7 +77,7 @@ async def test_a_span_a_call_with_its_outcome(root: Path, era: str, spans: InMem
         assert one.end_time is not None
         assert 0 < one.end_time - one.start_time < 60e9
         assert "mcp_evo.token" not in said(one)
-    assert all(CANARY not in one.to_json() for one in spans.get_finished_spans())
+    assert [one.name for one in of_the_server(spans) if CANARY in one.to_json()] == []
 
 
 async def test_a_question_is_an_outcome(root: Path, spans: InMemorySpanExporter) -> None:
@@ -85,7 +90,7 @@ async def test_a_question_is_an_outcome(root: Path, spans: InMemorySpanExporter)
         )
         await caller.ok("review_patch", patch_id=patch["patch_id"])
     assert [said(one)["mcp_evo.outcome"] for one in calls(spans)] == ["ok", "asked", "ok"]
-    assert all(CANARY not in one.to_json() for one in spans.get_finished_spans())
+    assert [one.name for one in of_the_server(spans) if CANARY in one.to_json()] == []
 
 
 def test_it_is_off_unless_an_endpoint_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
