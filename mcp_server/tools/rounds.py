@@ -1,5 +1,6 @@
 """Tools for improvement rounds: start them, see how they stand."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import anyio.to_thread
@@ -13,11 +14,21 @@ from mcp_server.campaigning import CampaignView, is_campaign, open_campaigns, vi
 from mcp_server.dashboard.mcp_app import SHOWN_ON_DASHBOARD
 from mcp_server.dashboard.running import dashboard_hint
 from mcp_server.evolving import EvolutionView, Standing, resume_evolution, standing, start_evolution
+from mcp_server.meta_evolving import META, MetaView, evolve_meta_layer, meta_view
 from mcp_server.state import ServerState
 from mcp_server.tooling import ToolSpec
 from mcp_server.tools.training import EvoContext, state_of
 
 MAX_ROUNDS_SHOWN = 6
+
+MAX_PATCHES_SHOWN = 6
+"""Of those that wait, and of those that are open."""
+
+ROUNDS_WITH_PATCHES = 2
+"""In brief, the newest rounds whose patches are listed."""
+
+BRIEF_TEXT, FULL_TEXT = 80, 400
+"""Characters of a description or a note, by `detail`."""
 
 
 class PatchView(Part):
@@ -40,7 +51,8 @@ class RoundView(Part):
     round: int
     state: str
     skill_version: str | None = None
-    run_id: str
+    run_id: str | None = None
+    """A round of layer meta trains nothing."""
     before: dict[str, Any] | None = None
     after: dict[str, Any] | None = None
     findings: list[str] = Field(default_factory=list)
@@ -79,7 +91,10 @@ class RoundsAnswer(Answer):
 
 async def round_status(
     ctx: EvoContext,
-    evolution: Annotated[str | None, Field(description="Or a campaign; default: the latest evolution.")] = None,
+    evolution: Annotated[
+        str | None, Field(description="Or a campaign, or meta; default: the latest evolution.")
+    ] = None,
+    detail: Literal["brief", "full"] = "brief",
 ) -> Annotated[CallToolResult, RoundsAnswer]:
     """Use to see where everything stands: rounds with run, success and patches, what waits for a person, active runs,
     the next step."""
@@ -87,8 +102,10 @@ async def round_status(
     if evolution is not None and is_campaign(state, evolution):
         view = await anyio.to_thread.run_sync(view_of, state, evolution)
         return answer(campaign_text(view), _campaign_answer(state, view))
+    if evolution == META:
+        return await _meta_answer(state, await anyio.to_thread.run_sync(lambda: meta_view(state.home())), detail)
     found = await anyio.to_thread.run_sync(standing, state, evolution)
-    return answer(_standing_text(state, found), _rounds_answer(state, found))
+    return answer(_standing_text(state, found), _rounds_answer(state, found, detail))
 
 
 async def evolve(
@@ -98,12 +115,19 @@ async def evolve(
     profile: Annotated[str | None, Field(description="'original': the plain base.")] = None,
     plan: Annotated[Literal["quick", "default"] | None, Field(description="Of trials; default: by policy.")] = None,
     resume: Annotated[str | None, Field(description="Evolution to take up again.")] = None,
+    layer: Annotated[
+        Literal["traj", "meta"], Field(description="meta: the optimiser's own skills, by its records; no request.")
+    ] = "traj",
 ) -> Annotated[CallToolResult, RoundsAnswer]:
     """Use to improve the training skills in rounds: train, analyse, propose a patch, try it, stop where a person must
     approve. Answers at once; follow it with round_status. Once the person decided, call it with resume."""
     from optimizer.round_types import RoundError
 
     state = state_of(ctx)
+    if layer == META or resume == META:
+        if request:
+            raise RoundError("layer meta trains nothing: leave out the request")
+        return await _meta_answer(state, await anyio.to_thread.run_sync(evolve_meta_layer, state, rounds), "brief")
     if resume is not None:
         view = await anyio.to_thread.run_sync(resume_evolution, state, resume)
     elif request is not None and request.strip():
@@ -145,7 +169,39 @@ def _standing_text(state: ServerState, found: Standing) -> str:
     return " ".join(parts)
 
 
-def _rounds_answer(state: ServerState, found: Standing) -> RoundsAnswer:
+async def _meta_answer(state: ServerState, view: MetaView, detail: str) -> CallToolResult:
+    """The optimiser's own rounds."""
+    word = "none"
+    if view.rounds or view.running:
+        word = "running" if view.running else "complete" if view.complete else "interrupted"
+        word = "awaiting_approval" if view.awaiting is not None and not view.running else word
+    last = view.documents[-1] if view.documents else None
+    said = "" if last is None else last["say"] or last["note"] or ""
+    data = RoundsAnswer(
+        evolution=META,
+        state=word,
+        rounds=_round_views(view.documents, detail),
+        omitted=view.total - len(view.documents),
+        approve_command=None if view.awaiting is None else state.command("approve", view.awaiting),
+        check_again_s=15 if view.running else None,
+        log=view.child.last_words() if word == "interrupted" and view.child is not None else [],
+        next=_after_meta(view),
+    )
+    return answer(f"Layer meta {word.replace('_', ' ')}, {view.total} round(s). {clip(said, FULL_TEXT)}", data)
+
+
+def _after_meta(view: MetaView) -> Next:
+    if view.running:
+        return Next(say="Look again after check_again_s.", tool="round_status", arguments={"evolution": META})
+    if view.awaiting is not None:
+        return Next(say="A person has to decide.", tool="review_patch", arguments={"patch_id": view.awaiting})
+    if view.rounds and not view.complete:
+        return Next(say="Take it up again.", tool="evolve", arguments={"resume": META})
+    return Next(say="See where the training skills stand.", tool="round_status")
+
+
+def _rounds_answer(state: ServerState, found: Standing, detail: str = "brief") -> RoundsAnswer:
+    width = FULL_TEXT if detail == "full" else BRIEF_TEXT
     view = found.evolution
     documents = [] if view is None else list(view.documents)
     running = view is not None and view.running
@@ -156,10 +212,10 @@ def _rounds_answer(state: ServerState, found: Standing) -> RoundsAnswer:
         state=_state_word(view),
         request=None if view is None else clip(view.request, 300),
         rounds_wanted=None if view is None else view.rounds_wanted,
-        rounds=[_round_view(one) for one in documents[-MAX_ROUNDS_SHOWN:]],
+        rounds=_round_views(documents[-MAX_ROUNDS_SHOWN:], detail),
         omitted=max(0, len(documents) - MAX_ROUNDS_SHOWN),
-        waiting=[_patch_view(one) for one in found.waiting[:10]],
-        open=[_patch_view(one) for one in found.open_patches[-10:]],
+        waiting=[_patch_view(one, width) for one in found.waiting[:MAX_PATCHES_SHOWN]],
+        open=[_patch_view(one, width) for one in found.open_patches[-MAX_PATCHES_SHOWN:]],
         patches=found.counts,
         active_runs=list(found.active_runs[:10]),
         evolutions=list(found.evolutions[-10:]),
@@ -185,7 +241,18 @@ def _campaign_answer(state: ServerState, view: CampaignView) -> RoundsAnswer:
     )
 
 
-def _round_view(document: dict[str, Any]) -> RoundView:
+def _round_views(documents: Sequence[dict[str, Any]], detail: str) -> list[RoundView]:
+    """Rounds, oldest first. In brief: patches of the newest ones only, and without their descriptions."""
+    views = [_round_view(one, FULL_TEXT if detail == "full" else BRIEF_TEXT) for one in documents]
+    if detail == "brief":
+        for view in views[:-ROUNDS_WITH_PATCHES]:
+            view.patches = []
+        for patch in (patch for view in views for patch in view.patches):
+            patch.description = None
+    return views
+
+
+def _round_view(document: dict[str, Any], width: int) -> RoundView:
     evals = document["eval"]
     return RoundView(
         round=document["round"],
@@ -195,24 +262,33 @@ def _round_view(document: dict[str, Any]) -> RoundView:
         before=_short_eval(evals["before"]),
         after=_short_eval(evals["after"]),
         findings=document["findings"][:5],
-        lever=document["lever"],
+        lever=_clipped(document.get("lever"), width),
         patch_id=document["patch_id"],
         verdict=document["verdict"],
         version_after=document["version_after"],
-        patches=[PatchView(**{key: one.get(key) for key in PatchView.model_fields}) for one in document["patches"]],
-        note=None if document["note"] is None else clip(document["note"], 400),
+        patches=[_round_patch(one, width) for one in document["patches"]],
+        note=_clipped(document["note"], width),
     )
+
+
+def _round_patch(outcome: dict[str, Any], width: int) -> PatchView:
+    values = {key: outcome.get(key) for key in PatchView.model_fields}
+    return PatchView(**{**values, "description": _clipped(outcome.get("description"), width)})
+
+
+def _clipped(text: str | None, width: int) -> str | None:
+    return None if text is None else clip(text, width)
 
 
 def _short_eval(found: dict[str, Any] | None) -> dict[str, Any] | None:
     return None if found is None else {key: found[key] for key in ("metric", "split", "n", "mean", "ci95")}
 
 
-def _patch_view(record: Any) -> PatchView:
+def _patch_view(record: Any, width: int) -> PatchView:
     return PatchView(
         patch_id=record.patch_id,
         stage=str(record.stage),
-        description=clip(record.description, 200),
+        description=clip(record.description, width),
         verdict=record.verdict,
         reason=(record.model_extra or {}).get("reason"),
         effect=record.effect,

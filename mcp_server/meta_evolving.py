@@ -1,0 +1,83 @@
+"""The optimiser's own rounds (layer `meta`) as the tools see them: run by a process of their own, read from files.
+
+Nothing is trained: patches of the optimiser's policy are tried on recorded trials. Where one needs a person, the
+process ends and the round waits; it is taken up again after the decision.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mcp_server.background import Child, child_of, start_child
+from mcp_server.state import ServerState
+
+if TYPE_CHECKING:
+    from optimizer.home import Home
+    from optimizer.meta.rounds import MetaRound
+
+META = "meta"
+"""Names these rounds where the id of an evolution is asked for."""
+
+MAX_ROUNDS_READ = 6
+
+
+@dataclass(frozen=True)
+class MetaView:
+    """How the newest rounds stand."""
+
+    total: int
+    rounds: "tuple[MetaRound, ...]"
+    """The newest, oldest first."""
+    documents: tuple[dict[str, Any], ...]
+    """The same, as reports show them."""
+    child: Child | None
+
+    @property
+    def running(self) -> bool:
+        return self.child is not None and self.child.alive
+
+    @property
+    def awaiting(self) -> str | None:
+        """The patch that waits for a person."""
+        last = self.rounds[-1] if self.rounds else None
+        return last.chosen if last is not None and last.state == "awaiting_approval" else None
+
+    @property
+    def complete(self) -> bool:
+        """The last round is closed, with or without a promotion."""
+        return bool(self.rounds) and self.rounds[-1].state == "closed"
+
+
+def evolve_meta_layer(state: ServerState, rounds: int | None) -> MetaView:
+    """Starts up to `rounds` rounds (one by default) in the background, an open one first.
+
+    Rounds that run already, or that wait for a person, are shown as they are. Raises LayerError in a session that is
+    fixed to another layer.
+    """
+    state.acting_layer(META)
+    home = state.home()
+    view = meta_view(home)
+    if view.running or (view.awaiting is not None and not _decided(home, view.awaiting)):
+        return view
+    start_child(state, ["evolve", "--layer", META, "--rounds", str(rounds or 1), "--json"], _folder(home.root))
+    return meta_view(home)
+
+
+def meta_view(home: "Home") -> MetaView:
+    """Reads the newest rounds. Raises RoundError for one that cannot be read."""
+    from optimizer.meta.evolve import round_document
+    from optimizer.meta.rounds import MetaRounds
+
+    store = MetaRounds(home.root)
+    numbers = store.numbers()
+    rounds = tuple(store.read(number) for number in numbers[-MAX_ROUNDS_READ:])
+    documents = tuple(round_document(home, one) for one in rounds)
+    return MetaView(len(numbers), rounds, documents, child_of(_folder(home.root)))
+
+
+def _folder(root: Path) -> Path:
+    return root / "meta" / "process"
+
+
+def _decided(home: "Home", patch_id: str) -> bool:
+    return home.patches.read(patch_id).stage in ("approved", "active", "rejected")
