@@ -1,9 +1,11 @@
 """What the gate does with patches of known effect: the preset `calibrate` of `evolution.py`.
 
-1. Null pairs of two families (`null_pairs.py`), at least 48 real ones each, resampled through the whole gate with
-   random signs. It says how the gate does on exchangeable noise of this size, no more.
-2. Ten decisions on null patches entirely from fresh runs, through the product's own door.
-3. Twenty planted harmful patches and twelve good ones, each a whole trial on fresh runs.
+1. Null pairs (`null_pairs.py`: the same configuration under two run seeds), 48 real ones of each family of scenarios,
+   resampled through the whole gate with random signs. It says how the gate does on exchangeable noise of this size, no
+   more.
+2. Ten decisions on null pairs that are all fresh runs.
+3. Twenty planted harmful patches and twelve good ones, each a whole trial on fresh runs through the product's own
+   door.
 4. "Faster, but collapses in 15 % of seeds": the null pairs with a gain that the collapses take away again.
 """
 
@@ -15,18 +17,26 @@ import numpy as np
 
 from benchmarks.arm_book import ArmBook
 from benchmarks.noise import measure
-from benchmarks.null_pairs import FAMILIES, Change, pairs_of, resampled
-from benchmarks.planted import Kind, Planted, decide_on, good_patches, harmful_patches, null_patches
+from benchmarks.null_pairs import BASE, RESEEDED, Change, arm_configs, pairs_of, resampled
+from benchmarks.planted import Kind, Planted, decide_on, good_patches, harmful_patches
+from optimizer.trial.folder import pair_seed
 from optimizer.trial.plan import DEFAULT
-from optimizer.trial.scenarios import SCENARIOS
-from optimizer.trial.statistics import rate
+from optimizer.trial.scenarios import SCENARIOS, Scenario
+from optimizer.trial.statistics import decide, rate
 from optimizer.trial.types import Decision, Pair, TrialVerdict
+from optimizer.tryout import CONFIG_SKILL
+from skill_bank.bank import SkillBank
 
 Say = Callable[[str], None]
 
-SCENARIO_NAMES = ("calculator-mixed", "calculator-hard")
-SEEDS = 24
-"""Null pairs of each of the two scenarios: 48 a family."""
+FAMILIES = {"calculator": ("calculator-mixed", "calculator-hard"), "lookup": ("lookup-mixed",)}
+"""Family → its deciding scenarios."""
+
+REAL_PAIRS = 48
+"""Null pairs of a family."""
+
+FRESH = 10
+"""Decisions entirely from fresh runs."""
 
 DECISIONS = 2000
 COLLAPSE_SHARE = 0.15
@@ -38,18 +48,52 @@ def calibrate(work: Path, seed: int, say: Say) -> dict[str, Any]:
     pairs = null_pairs(work / "null", seed, say)
     document["resampled"] = [family_row(family, pairs[family], seed) for family in FAMILIES]
     document["collapsing"] = [collapsing_row(family, pairs[family], seed) for family in FAMILIES]
-    document["fresh_null"] = planted_row(null_patches(10), work, seed, say)
+    document["fresh_null"] = fresh_null(work / "null", seed, say)
     document["harmful"] = planted_row(harmful_patches(), work, seed, say)
     document["good"] = planted_row(good_patches(), work, seed, say)
     return document
 
 
+def scenarios_of(family: str) -> list[Scenario]:
+    """The scenarios of a family, in the order in which they take turns."""
+    return [one for one in SCENARIOS if one.name in FAMILIES[family]]
+
+
 def null_pairs(work: Path, seed: int, say: Say) -> dict[str, list[Pair]]:
     """Family → real null pairs."""
-    scenarios = [one for one in SCENARIOS if one.name in SCENARIO_NAMES]
+    found = {}
+    for family in FAMILIES:
+        scenarios = scenarios_of(family)
+        each = REAL_PAIRS // len(scenarios)
+        with ArmBook(work, say) as book:
+            results = measure(book, scenarios, each, seed, "original", RESEEDED)
+        found[family] = pairs_of(RESEEDED, scenarios, results, each)
+    return found
+
+
+def fresh_null(work: Path, seed: int, say: Say) -> dict[str, Any]:
+    """Decisions on null pairs that nothing else uses, each pair run when the gate asks for it."""
+    policy = SkillBank.shipped().policy(CONFIG_SKILL, "original")
+    scenarios = scenarios_of("calculator")
+    decisions, rows = [], []
     with ArmBook(work, say) as book:
-        results = measure(book, scenarios, SEEDS, seed, "original", FAMILIES)
-    return {family: pairs_of(family, scenarios, results, SEEDS) for family in FAMILIES}
+        for attempt in range(FRESH):
+            own = pair_seed(seed, "fresh null", attempt)
+            pairs: list[Pair] = []
+            decision = None
+            while decision is None:
+                index = len(pairs)
+                scenario = scenarios[index % len(scenarios)]
+                configs = arm_configs(scenario, policy, index, own)
+                names = {arm: f"fresh-{attempt:02d}-{index:02d}-{arm}" for arm in (BASE, RESEEDED)}
+                done = book.run({names[arm]: configs[arm] for arm in names})
+                base, other = done[names[BASE]], done[names[RESEEDED]]
+                pairs.append(Pair(index=index, scenario=scenario.name, seed=own, base=base, patched=other))
+                decision = decide(pairs, DEFAULT)
+            say(f"fresh null {attempt + 1} of {FRESH}: {decision.say}")
+            decisions.append(decision)
+            rows.append(decision_row(f"null-{attempt + 1}", decision, len(pairs)))
+    return verdicts(decisions) | {"patches": rows}
 
 
 def family_row(family: str, pairs: Sequence[Pair], seed: int) -> dict[str, Any]:
@@ -81,17 +125,20 @@ def planted_row(patches: Sequence[Planted], work: Path, seed: int, say: Say) -> 
     for planted in patches:
         decision, folder = decide_on(planted, work / "planted", DEFAULT, seed, say)
         decisions.append(decision)
-        summary = decision.summary
-        rows.append(
-            {
-                "patch": planted.name,
-                "verdict": str(decision.verdict),
-                "reason": None if decision.reason is None else str(decision.reason),
-                "effect": None if summary is None else round(summary.effect, 4),
-                "pairs": len(folder.pairs(folder.spec())),
-            }
-        )
+        rows.append(decision_row(planted.name, decision, len(folder.pairs(folder.spec()))))
     return verdicts(decisions) | {"patches": rows}
+
+
+def decision_row(name: str, decision: Decision, pairs: int) -> dict[str, Any]:
+    """One trial's outcome."""
+    summary = decision.summary
+    return {
+        "patch": name,
+        "verdict": str(decision.verdict),
+        "reason": None if decision.reason is None else str(decision.reason),
+        "effect": None if summary is None else round(summary.effect, 4),
+        "pairs": pairs,
+    }
 
 
 def verdicts(decisions: Sequence[Decision]) -> dict[str, Any]:
@@ -115,7 +162,7 @@ def markdown(document: dict[str, Any], command: str) -> str:
         "",
         f"`{command}`",
         "",
-        f"Plan `{document['plan']}`, base: profile `original`, scenarios {', '.join(SCENARIO_NAMES)}.",
+        f"Plan `{document['plan']}`, base: profile `original`. Null arms: the same configuration, another run seed.",
         "",
         "| what | decisions | better | at most (95 %) | worse | inconclusive | mean pairs |",
         "|---|---|---|---|---|---|---|",
@@ -134,8 +181,7 @@ def markdown(document: dict[str, Any], command: str) -> str:
         lines.append(row(f"equal mean, collapses in {one['share']:.0%} of seeds ({one['family']})", one))
     for key, title in (("fresh_null", "null, fresh runs"), ("harmful", "planted harmful"), ("good", "planted good")):
         lines.append(row(title, document[key]))
-    for kind in (Kind.HARMFUL, Kind.GOOD, Kind.NULL):
-        key = "fresh_null" if kind is Kind.NULL else str(kind)
+    for key in (str(Kind.HARMFUL), str(Kind.GOOD), "fresh_null"):
         lines += ["", f"## {key.replace('_', ' ')}", "", "| patch | verdict | effect | pairs |", "|---|---|---|---|"]
         for one in document[key]["patches"]:
             effect = "–" if one["effect"] is None else f"{one['effect']:+.3f}"

@@ -1,6 +1,6 @@
 """Patches whose effect is known beforehand, taken through the product's own door and trial, each in its own workspace.
 
-*Null* patches multiply a learning rate by 1.01. *Harmful* ones set a value that is known to ruin training. *Good* ones
+*Harmful* ones set a value that is known to ruin training. *Good* ones
 mend a fault that was put into the base before (or the plain base's own, its learning rate). What is measured is what
 the gate makes of them.
 """
@@ -10,9 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
-from benchmarks.null_pairs import NUDGE
 from optimizer.home import Home
 from optimizer.stage import Proposal, stage
 from optimizer.trial.folder import TrialFolder, pair_seed
@@ -30,7 +28,6 @@ SIZE = "<10M"
 class Kind(StrEnum):
     """What is known about a planted patch."""
 
-    NULL = "null"
     HARMFUL = "harmful"
     GOOD = "good"
 
@@ -112,22 +109,6 @@ def _prepared(planted: Planted, root: Path, plan: TrialPlan, seed: int) -> tuple
         )
         patch_id = stage(home.bank, home.patches, proposal).patch_id
     return home, prepare_trial(home, patch_id, plan, seed=pair_seed(seed, planted.name, 0) % 2**31)
-
-
-def base_value(key: str, profile: str | None) -> float:
-    """The shipped value of a key for the bundled model."""
-    from skill_bank.bank import SkillBank
-
-    policy = SkillBank.shipped().policy(CONFIG_SKILL, profile)
-    context = {"params": TINY_PARAMS, "model": "tiny", "env": "calculator", "difficulty": "mixed"}
-    value: Any = policy.resolve(context).require(f"{key}.default")
-    return float(value)
-
-
-def null_patches(count: int, profile: str | None = "original") -> list[Planted]:
-    """Each with its own seeds."""
-    rate = base_value("learning_rate", profile) * NUDGE
-    return [Planted(Kind.NULL, "learning_rate", rate, profile, attempt=number + 1) for number in range(count)]
 
 
 def harmful_patches() -> list[Planted]:

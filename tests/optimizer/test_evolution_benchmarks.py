@@ -11,18 +11,19 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks import calibration, evolution, noise
 from benchmarks.null_pairs import (
-    FAMILIES,
-    NUDGE,
-    PERTURBED,
+    BASE,
     RESEEDED,
+    STEP,
+    STEPPED,
     Change,
     TooAlike,
+    arm_configs,
+    centred,
     changed,
-    null_configs,
     pairs_of,
     resampled,
 )
-from benchmarks.planted import Kind, good_patches, harmful_patches, null_patches, rule
+from benchmarks.planted import Kind, good_patches, harmful_patches, rule
 from optimizer.trial.plan import DEFAULT, QUICK
 from optimizer.trial.scenarios import SCENARIOS
 from optimizer.trial.types import ArmResult, Pair, TrialVerdict
@@ -44,39 +45,52 @@ def made(differences: Sequence[float], scenario: str = "calculator-mixed") -> li
     ]
 
 
-def test_null_arms_share_everything_but_the_nudge_or_the_seed() -> None:
+def test_arms_share_everything_but_the_step_or_the_seed() -> None:
     policy = SkillBank.shipped().policy(CONFIG_SKILL, "original")
-    configs = null_configs(MIXED, policy, 3, seed=1)
-    base = configs["base"].model_dump()
-    nudged, reseeded = configs[PERTURBED].model_dump(), configs[RESEEDED].model_dump()
-    assert {name for name in base if base[name] != nudged[name]} == {"learning_rate"}
-    assert nudged["learning_rate"] == pytest.approx(base["learning_rate"] * NUDGE)
+    configs = arm_configs(MIXED, policy, 3, seed=1)
+    base = configs[BASE].model_dump()
+    stepped, reseeded = configs[STEPPED].model_dump(), configs[RESEEDED].model_dump()
+    assert {name for name in base if base[name] != stepped[name]} == {"learning_rate"}
+    assert stepped["learning_rate"] == pytest.approx(base["learning_rate"] * STEP)
     assert {name for name in base if base[name] != reseeded[name]} == {"seed"}
-    assert null_configs(MIXED, policy, 3, seed=1) == configs
-    assert null_configs(MIXED, policy, 4, seed=1)["base"].seed != configs["base"].seed
+    assert arm_configs(MIXED, policy, 3, seed=1) == configs
+    assert arm_configs(MIXED, policy, 4, seed=1)[BASE].seed != configs[BASE].seed
     assert (base["max_episodes"], base["test_problems"]) == (512, 128)
 
 
 def test_arms_that_are_the_same_runs_are_refused() -> None:
-    results = {("calculator-mixed", i, name): arm(0.5) for i in range(4) for name in ("base", *FAMILIES)}
+    results = {("calculator-mixed", i, name): arm(0.5) for i in range(4) for name in (BASE, RESEEDED)}
     with pytest.raises(TooAlike, match="4 of 4 differences are exactly zero"):
-        pairs_of(PERTURBED, [MIXED], results, 4)
+        pairs_of(RESEEDED, [MIXED], results, 4)
     # one in ten is let pass
-    results = {("calculator-mixed", i, PERTURBED): arm(0.5 + (0.1 if i else 0.0)) for i in range(10)}
-    results |= {("calculator-mixed", i, "base"): arm(0.5) for i in range(10)}
-    assert len(pairs_of(PERTURBED, [MIXED], results, 10)) == 10
+    results = {("calculator-mixed", i, RESEEDED): arm(0.5 + (0.1 if i else 0.0)) for i in range(10)}
+    results |= {("calculator-mixed", i, BASE): arm(0.5) for i in range(10)}
+    assert len(pairs_of(RESEEDED, [MIXED], results, 10)) == 10
 
 
 def test_scenarios_take_turns() -> None:
     results = {
-        (name, i, arm_): arm(0.5 + 0.01 * i * (arm_ != "base") + 0.02 * (arm_ != "base"))
+        (name, i, arm_): arm(0.5 + 0.01 * i * (arm_ != BASE) + 0.02 * (arm_ != BASE))
         for name in ("calculator-mixed", "calculator-hard")
         for i in range(2)
-        for arm_ in ("base", PERTURBED)
+        for arm_ in (BASE, RESEEDED)
     }
-    pairs = pairs_of(PERTURBED, [MIXED, HARD], results, 2)
+    pairs = pairs_of(RESEEDED, [MIXED, HARD], results, 2)
     assert [one.scenario for one in pairs] == ["calculator-mixed", "calculator-hard"] * 2
     assert [one.index for one in pairs] == [0, 1, 2, 3]
+
+
+def test_centred_pairs_keep_their_noise_alone() -> None:
+    pairs = [*made([0.1, 0.3]), *made([-0.2, 0.0], "calculator-hard")]
+    assert [round(one.difference, 6) for one in centred(pairs)] == [-0.1, 0.1, -0.1, 0.1]
+
+
+def test_families_hold_deciding_scenarios_and_48_pairs() -> None:
+    for family, names in calibration.FAMILIES.items():
+        scenarios = calibration.scenarios_of(family)
+        assert {one.name for one in scenarios} == set(names)
+        assert not any(one.reserve for one in scenarios)
+        assert calibration.REAL_PAIRS % len(scenarios) == 0
 
 
 def test_a_change_is_done_to_the_patched_arm_after_the_swap() -> None:
@@ -111,6 +125,9 @@ def test_a_row_of_the_noise_table_by_hand() -> None:
     # base .4 .5 .6 .5: mean .5, sd sqrt(.02 / 3); differences .1 0 .2 .1: sd sqrt(.02 / 3)
     assert row["mean"] == 0.5
     assert row["sd"] == row["sd_of_difference"] == pytest.approx(0.0816, abs=1e-4)
+    # patched .5 .5 .8 .6: sd sqrt(.06 / 3), beside .02 / 3
+    assert row["sd_of_difference_unpaired"] == pytest.approx((0.08 / 3) ** 0.5, abs=1e-4)
+    assert row["step_gains"] == 0.1
     assert row["sd_training"] == pytest.approx((0.02 / 3 - 0.25 / 128) ** 0.5, abs=1e-4)
     # (2.801581 x .081650 / .15)² = 2.33, so three pairs
     assert row["pairs_for_80_percent_at_15"] == 3
@@ -129,7 +146,7 @@ def test_a_paired_interval_by_hand() -> None:
 
 
 def test_planted_patches_have_names_of_their_own_and_compile() -> None:
-    patches = [*harmful_patches(), *good_patches(), *null_patches(10)]
+    patches = [*harmful_patches(), *good_patches()]
     assert len(harmful_patches()) == 20
     assert len({one.name for one in patches}) == len(patches)
     assert {one.kind for one in patches} == set(Kind)
