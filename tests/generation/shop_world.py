@@ -57,6 +57,23 @@ class Generous(Shop):
         return 1.0
 
 
+class Undecided(Shop):
+    """Gives rows to a split that there is not."""
+
+    @classmethod
+    def owner(cls, row: dict[str, Any]) -> str:
+        row.clear()
+        return "all"
+
+
+class Elsewhere(Shop):
+    """Keeps the South for tests."""
+
+    @classmethod
+    def owner(cls, row: dict[str, Any]) -> str:
+        return "test" if row.pop("branch") == "South" else "train"
+
+
 class Moody(Shop):
     """A price that every instance draws for itself: nothing that rests on it can be repeated."""
 

@@ -124,6 +124,14 @@ def test_no_task_is_one_of_validation_or_test_or_an_original(tmp_path: Path) -> 
     assert 16 <= len(made) <= len(everything - held - before) == 24
 
 
+def test_what_the_class_gives_to_another_split_is_not_made(tmp_path: Path) -> None:
+    folder = shop_set(tmp_path, env="Elsewhere", count=6)
+    manifest = produce(folder)
+    assert manifest.dropped["tasks"]["other_split"] > 0
+    assert manifest.fields == ["branch", "notes", "total"]
+    assert {row["branch"] for row, _ in folder.read_tasks()} == {"North"}
+
+
 def test_a_state_is_a_goal_too(tmp_path: Path) -> None:
     both = [(room, lamp) for room in ROOMS for lamp in LAMPS]
     rows = [{"prompt": f"Light the {lamp} lamp in the {room}.", "lamp": lamp, "room": room} for room, lamp in both[::2]]
@@ -160,11 +168,12 @@ def test_the_last_call_may_take_several_arguments(tmp_path: Path) -> None:
     [
         ("Generous", r"no template holds|fillings became a task \(.*trivial"),
         ("Moody", r"none of \d+ originals of .* was solved. Left out: not deterministic \d+"),
+        ("Undecided", "The environment said: owner: ValueError: 'all' is not a valid Split"),
         ("Broken", "The environment said: reset: RuntimeError: the shop is closed"),
     ],
 )
 def test_what_cannot_be_verified_gives_no_tasks_but_a_reason(tmp_path: Path, env: str, message: str) -> None:
-    folder = shop_set(tmp_path, env=env, calls=60)
+    folder = shop_set(tmp_path, purchases((2, 7)), env=env, calls=60)
     with pytest.raises(GenerationError, match=message):
         produce(folder)
     assert not folder.manifest_path.exists()

@@ -6,6 +6,7 @@ same answer from new questions alone. Between readings that stand equally well t
 where that is several, none.
 """
 
+import copy
 import hashlib
 import random
 from collections import Counter
@@ -47,7 +48,7 @@ def confirms(player: Player, row: Row, template: Template) -> bool | None:
     if player.spec.solution is None:
         return None
     try:
-        calls = player.spec.solution(row)
+        calls = player.spec.solution(copy.deepcopy(row))
         played = player.play(row, calls)
     except (Exception, SystemExit):  # it cannot read the new question
         return False

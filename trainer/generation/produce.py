@@ -4,6 +4,7 @@ The journal holds each original that was explored, each template that was tried 
 lies between is computed again. So a set that was killed at any moment ends with the same bytes as one that was not.
 """
 
+import copy
 import hashlib
 import json
 import random
@@ -81,6 +82,8 @@ class Producer:
         )
         self._profile: EnvironmentProfile = profile_of(world.spec, self.originals)
         self._journal = Journal(folder.journal_path)
+        self._trouble: str | None = None
+        """What the environment raised first while templates were filled."""
 
     def run(self) -> Manifest:
         """Makes what is missing and writes the set. Raises GenerationError, EnvironmentFault, OSError."""
@@ -113,6 +116,7 @@ class Producer:
         if not tasks:
             raise GenerationError(
                 f"{len(learned)} templates hold, but none of {draws} fillings became a task ({_told(no_tasks)})."
+                f"{f' The environment said: {self._trouble}.' if self._trouble else ''}"
             )
         return self._write(tasks, learned, explored, answers, draws, no_templates, no_tasks, len(guards))
 
@@ -225,8 +229,8 @@ class Producer:
         def make() -> dict[str, Any]:
             try:
                 made = self._player.guarded(lambda: self._made(one, self.originals[number], filled, screen, guards))
-            except EnvironmentTrouble:
-                made = Reason.ENVIRONMENT
+            except EnvironmentTrouble as trouble:
+                return {"reason": Reason.ENVIRONMENT.value, "trouble": str(trouble)}
             except (CallRefused, ValueError):
                 made = Reason.CALL_FAILED
             if isinstance(made, Reason):
@@ -236,6 +240,7 @@ class Producer:
 
         value = self._journal.once("drawn", str(draw), make)
         if "reason" in value:
+            self._trouble = self._trouble or value.get("trouble")
             return Reason(value["reason"])
         attempt = one.template.attempt
         return Task(
@@ -262,7 +267,7 @@ class Producer:
             return Reason.LEAK
         calls, _ = perform(self._player, template, filled, asked, seed)
         row = fill_row(template, world, filled, [call.result.strip() for call in calls])
-        if self._player.spec.owner is not None and Split(self._player.spec.owner(row)) is not Split.TRAIN:
+        if self._owner(row) is not Split.TRAIN:
             return Reason.OTHER_SPLIT
         repeated = screen.repeats(row, calls)
         if repeated is not None:
@@ -278,6 +283,15 @@ class Producer:
         if confirmed is False:
             return Reason.UNCONFIRMED
         return row, calls, bool(confirmed)
+
+    def _owner(self, row: Row) -> Split:
+        """The split that the class gives a row to; train where it does not say. Raises EnvironmentTrouble."""
+        if self._player.spec.owner is None:
+            return Split.TRAIN
+        try:
+            return Split(self._player.spec.owner(copy.deepcopy(row)))
+        except (Exception, SystemExit) as error:
+            raise EnvironmentTrouble(f"owner: {type(error).__name__}: {error}") from error
 
     # ---- write
 
@@ -307,6 +321,7 @@ class Producer:
             digest=hashlib.sha256(lines).hexdigest(),
             answers=list(answers),
             tools={tool.name: [one.name for one in tool.arguments] for tool in self._profile.tools},
+            fields=list(self._profile.keys),
             originals=len(self.originals),
             solved=explored.solved,
             found_by=_counts(Counter(one.by for one in explored.attempts)),

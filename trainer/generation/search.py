@@ -9,6 +9,7 @@ from somewhere.
 The draws are keyed by seed and original; what is learned about one original is not used for another.
 """
 
+import copy
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -231,7 +232,7 @@ def solved_by_class(player: Player, row: Row, number: int) -> list[Attempt]:
     if player.spec.solution is None:
         return []
     try:
-        calls = player.spec.solution(row)
+        calls = player.spec.solution(copy.deepcopy(row))
     except (Exception, SystemExit) as error:
         raise EnvironmentTrouble(f"solution: {type(error).__name__}: {error}") from error
     played = player.play(row, calls)

@@ -187,6 +187,8 @@ class Manifest(BaseModel):
     """Keys of the rows that hold answers; the other ones say in which world a question is asked."""
     tools: dict[str, list[str]]
     """Tool → its arguments."""
+    fields: list[str]
+    """What rows have beside the prompt."""
     originals: int
     solved: int
     """Originals for which an attempt was found."""
