@@ -3,8 +3,9 @@
 A middleware sees each `tools/call` with its result, refused ones included, and appends one event to the session's raw
 file. Arguments are kept whole (texts beyond 64 KB as head, tail, length and hash), so that the call is known again when
 a hook or a transcript saw it, too; the response as its text and its data, large data as its size and hash. A call that
-stops half way to ask the user (protocol of 2026) is recorded once, when it is answered. A record that cannot be written
-is logged and never breaks the call.
+stops half way to ask the user (protocol of 2026) is recorded once, when it is answered. An answer leaves when its call
+is on record; calls that end at the same time are written together. A record that cannot be written is logged and never
+breaks the call.
 """
 
 import hashlib
@@ -12,8 +13,9 @@ import json
 import logging
 import os
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
@@ -24,6 +26,9 @@ from pydantic import BaseModel
 from mcp_server.answers import clip
 from mcp_server.roles import token_name
 from mcp_server.state import LAYER_VARIABLE, SESSION_PATTERN, ServerState
+
+if TYPE_CHECKING:
+    from optimizer.events import Event
 
 SESSION_META = "mcp-evo/session"
 """Key of a request's `_meta` with which a client names the session that the call belongs to."""
@@ -47,6 +52,8 @@ class Capture:
     def __init__(self, state: ServerState) -> None:
         self.state = state
         self._opened: set[str] = set()
+        self._waiting: list[_Call] = []
+        self._writing = anyio.Lock()
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         if ctx.method != "tools/call" or ctx.request_id is None:
@@ -68,54 +75,36 @@ class Capture:
         finally:
             outcome = _outcome(result, failure)
             if outcome is not None:
+                duration = time.monotonic() - clock
+                call = _Call(session, params, *outcome, began, duration, token_name(), client_of(ctx))
                 with anyio.CancelScope(shield=True):
-                    await anyio.to_thread.run_sync(
-                        self._record, ctx, session, params, outcome, began, time.monotonic() - clock, token_name()
-                    )
+                    await self._write(call)
 
-    def _record(
-        self,
-        ctx: ServerRequestContext[Any, Any],
-        session: str,
-        params: Mapping[str, Any],
-        outcome: "tuple[Any, str | None]",
-        began: float,
-        duration_s: float,
-        token: str | None,
-    ) -> None:
-        import msgspec
+    async def _write(self, call: "_Call") -> None:
+        """Writes a call, together with those that ended while others were being written."""
+        self._waiting.append(call)
+        async with self._writing:
+            if self._waiting:  # else whoever wrote last wrote it, too
+                calls, self._waiting = self._waiting, []
+                await anyio.to_thread.run_sync(self._record, calls)
 
-        from optimizer.clip import clip as clip_event
-        from optimizer.events import EventKind, tool_call
+    def _record(self, calls: "Sequence[_Call]") -> None:
+        from optimizer.events import EventKind
         from optimizer.ids import BadId
         from trainer.runs.errors import WorkspaceError
 
-        response, failure = outcome
-        arguments = params.get("arguments") or {}
-        try:
-            self.state.workspace()
-            if session not in self._opened:
-                self._opened.add(session)
-                self._mark(session, EventKind.SESSION_START, client_of(ctx))
-            self.state.trajectories().append(
-                msgspec.structs.replace(
-                    tool_call(
-                        session,
-                        clip(str(params.get("name")), 128),
-                        clip_event({"input": arguments})["input"],
-                        response,
-                        time=began,
-                        failed=failure is not None,
-                        reason=failure,
-                        duration_s=round(duration_s, 4),
-                        run_id=run_of(arguments, response),
-                    ),
-                    call_id=call_id_of(params),
-                    token=token,
-                )
-            )
-        except (OSError, WorkspaceError, BadId) as error:
-            logger.warning("a tool call could not be recorded: %s", error)
+        by_session: dict[str, list[_Call]] = {}
+        for call in calls:
+            by_session.setdefault(call.session, []).append(call)
+        for session, some in by_session.items():
+            try:
+                self.state.workspace()
+                if session not in self._opened:
+                    self._opened.add(session)
+                    self._mark(session, EventKind.SESSION_START, some[0].client)
+                self.state.trajectories().append(*(_event(call) for call in some))
+            except (OSError, WorkspaceError, BadId) as error:
+                logger.warning("%d tool call(s) could not be recorded: %s", len(some), error)
 
     def close(self) -> None:
         """Marks the end of the sessions that were recorded."""
@@ -132,6 +121,42 @@ class Capture:
         from optimizer.events import Event
 
         self.state.trajectories().append(Event(kind=kind, session=session, time=time.time(), response=response))
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call that has ended."""
+
+    session: str
+    params: Mapping[str, Any]
+    response: Any
+    failure: str | None
+    """Evidence that it failed."""
+    began: float
+    duration_s: float
+    token: str | None
+    client: dict[str, Any]
+
+
+def _event(call: _Call) -> "Event":
+    import msgspec
+
+    from optimizer.clip import clip as clip_event
+    from optimizer.events import tool_call
+
+    arguments = call.params.get("arguments") or {}
+    event = tool_call(
+        call.session,
+        clip(str(call.params.get("name")), 128),
+        clip_event({"input": arguments})["input"],
+        call.response,
+        time=call.began,
+        failed=call.failure is not None,
+        reason=call.failure,
+        duration_s=round(call.duration_s, 4),
+        run_id=run_of(arguments, call.response),
+    )
+    return msgspec.structs.replace(event, call_id=call_id_of(call.params), token=call.token)
 
 
 def session_of(params: Mapping[str, Any]) -> str | None:

@@ -20,8 +20,8 @@ import msgspec
 
 from optimizer.events import BadEvent, Event, parse, to_line
 from optimizer.ids import ID_PATTERN, BadId, check_id
-from optimizer.redact import rules_of
-from skill_bank.files import append_line, lock_of
+from optimizer.redact import Rules, rules_of
+from skill_bank.files import append_lines, lock_of
 
 _WHOLE_BYTES = 128 * 1024
 """What was read of a file is hashed whole up to so many bytes; beyond, its beginning, its end and windows between."""
@@ -81,26 +81,19 @@ class TrajectoryStore:
         """The session's file. Raises BadId for a session that cannot name a folder."""
         return self.raw / check_id(session, "session") / "events.jsonl"
 
-    def append(self, event: Event) -> None:
-        """Adds an event to its session, redacted by the rules of the workspace."""
-        check_id(event.session, "session")
+    def append(self, *events: Event) -> None:
+        """Adds events of one session with one write, redacted by the rules of the workspace. Raises BadId, OSError."""
         rules = rules_of(self.root.parent)
-        clean = msgspec.structs.replace(
-            event,
-            input=rules.redact(event.input),
-            response=rules.redact(event.response),
-            text=None if event.text is None else rules.redact_text(event.text),
-            reason=None if event.reason is None else rules.redact_text(event.reason),
-        )
-        self.append_raw(event.session, to_line(clean))
+        lines = [to_line(_redacted(event, rules)) for event in events]
+        self.append_raw(events[0].session, *lines)
 
-    def append_raw(self, session: str, line: bytes) -> None:
-        """Adds a line as it is, without its line feed; whoever calls has taken the secrets out. Raises BadId."""
+    def append_raw(self, session: str, *lines: bytes) -> None:
+        """Adds lines as they are, without their line feeds; whoever calls has taken the secrets out. Raises BadId."""
         path = self.file(session)
         for left in reversed(range(_APPEND_TRIES)):
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             try:
-                append_line(path, line)
+                append_lines(path, lines)
                 return
             except FileNotFoundError:
                 if left == 0:
@@ -181,6 +174,16 @@ class TrajectoryStore:
         except (FileNotFoundError, *_UNREADABLE):
             pass
         raise BadId(f"session {session} has no event in line {line}")
+
+
+def _redacted(event: Event, rules: Rules) -> Event:
+    return msgspec.structs.replace(
+        event,
+        input=rules.redact(event.input),
+        response=rules.redact(event.response),
+        text=None if event.text is None else rules.redact_text(event.text),
+        reason=None if event.reason is None else rules.redact_text(event.reason),
+    )
 
 
 def folder_of(session: str) -> str:
