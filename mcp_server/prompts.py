@@ -7,14 +7,15 @@ belongs to.
 """
 
 import json
-from collections.abc import Callable
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.prompts import Prompt
+from mcp.server.mcpserver.prompts.base import PromptArgument
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
-from pydantic import Field
 
 from mcp_server.answers import clip
 
@@ -30,12 +31,8 @@ MAX_REQUEST = 2000
 
 APPROVAL = "Only a person approves a patch or a plan: show it with its numbers and the command in the answer, and wait."
 
-Request = Annotated[str, Field(description=f"What to train, English or Chinese. Default: {DEFAULT_REQUEST}")]
 
-Rounds = Annotated[str, Field(description=f"How many rounds, 1 to {MAX_ROUNDS}. Default: {DEFAULT_ROUNDS}")]
-
-
-def rllm_train(request: Request = "") -> str:
+def rllm_train(request: str = "") -> str:
     """Train a small tool-using language agent from one request to a judged result."""
     wanted = _request(request)
     return _work(
@@ -46,9 +43,7 @@ def rllm_train(request: Request = "") -> str:
     )
 
 
-def traj_train_optimize(
-    session: Annotated[str, Field(description="Recorded session, or all. Default: the newest")] = "",
-) -> str:
+def traj_train_optimize(session: str = "") -> str:
     """Turn finished training sessions into a patch with a verdict: segment, analyse, propose, try, hand over."""
     named = clip(session, 64)
     which = "every recorded session" if named == "all" else f"session {named}" if named else "the newest session"
@@ -61,7 +56,7 @@ def traj_train_optimize(
     )
 
 
-def traj_loop(request: Request = "", rounds: Rounds = "") -> str:
+def traj_loop(request: str = "", rounds: str = "") -> str:
     """Run improvement rounds in a row: train, analyse, patch, paired trial, approval."""
     wanted, count = _request(request), _rounds(rounds)
     return _work(
@@ -72,7 +67,7 @@ def traj_loop(request: Request = "", rounds: Rounds = "") -> str:
     )
 
 
-def meta_loop(rounds: Rounds = "") -> str:
+def meta_loop(rounds: str = "") -> str:
     """Improve the optimiser itself by the record of its own rounds and trials."""
     count = _rounds(rounds)
     return _work(
@@ -84,9 +79,7 @@ def meta_loop(rounds: Rounds = "") -> str:
     )
 
 
-def traj_status(
-    evolution: Annotated[str, Field(description="Evolution or campaign. Default: the latest")] = "",
-) -> str:
+def traj_status(evolution: str = "") -> str:
     """Show where training, trajectories, patches and rounds stand, and the next step. Changes nothing."""
     named = clip(evolution, 64)
     return _work(
@@ -97,29 +90,69 @@ def traj_status(
     )
 
 
-_PROMPTS: tuple[tuple[str, str, Callable[..., str]], ...] = (
-    ("rllm-train", "Train an agent", rllm_train),
-    ("traj-train-optimize", "Improve the skills by a session", traj_train_optimize),
-    ("traj-loop", "Improve the skills in rounds", traj_loop),
-    ("meta-loop", "Improve the optimiser", meta_loop),
-    ("traj-status", "Show where things stand", traj_status),
+_REQUEST = {"request": f"What to train, English or Chinese. Default: {DEFAULT_REQUEST}"}
+
+_ROUNDS = {"rounds": f"How many rounds, 1 to {MAX_ROUNDS}. Default: {DEFAULT_ROUNDS}"}
+
+
+@dataclass(frozen=True)
+class PromptSpec:
+    """A prompt: its description is the function's docstring."""
+
+    name: str
+    title: str
+    function: Callable[..., str]
+    arguments: Mapping[str, str]
+    """Argument of the function → what it is, in the order in which clients fill them."""
+
+
+PROMPTS = (
+    PromptSpec("rllm-train", "Train an agent", rllm_train, _REQUEST),
+    PromptSpec(
+        "traj-train-optimize",
+        "Improve the skills by a session",
+        traj_train_optimize,
+        {"session": "Recorded session, or all. Default: the newest"},
+    ),
+    PromptSpec("traj-loop", "Improve the skills in rounds", traj_loop, {**_REQUEST, **_ROUNDS}),
+    PromptSpec("meta-loop", "Improve the optimiser", meta_loop, _ROUNDS),
+    PromptSpec(
+        "traj-status",
+        "Show where things stand",
+        traj_status,
+        {"evolution": "Evolution or campaign. Default: the latest"},
+    ),
 )
 
 
 def add_prompts(server: MCPServer[Any]) -> None:
-    """Registers the prompts."""
-    for name, title, function in _PROMPTS:
-        description = " ".join((function.__doc__ or "").split())
-        server.add_prompt(Prompt.from_function(function, name=name, title=title, description=description))
+    """Registers the prompts. They are put together here: making their schemas from type hints would cost a server's
+    start more than all of them are worth."""
+    for spec in PROMPTS:
+        prompt = Prompt(
+            name=spec.name,
+            title=spec.title,
+            description=" ".join((spec.function.__doc__ or "").split()),
+            arguments=[PromptArgument(name=name, description=text) for name, text in spec.arguments.items()],
+            fn=spec.function,
+            context_kwarg=None,
+        )
+        server.add_prompt(prompt)
 
 
-def check_prompt(name: str) -> None:
-    """Raises MCPError, naming the prompts there are, for one that is not there."""
-    known = [one for one, _, _ in _PROMPTS]
+def check_prompt(name: str, arguments: Iterable[str]) -> None:
+    """Raises MCPError, naming what there is, for a prompt or an argument that is not there."""
+    known = {spec.name: spec.arguments for spec in PROMPTS}
     if name not in known:
         raise MCPError(
             code=INVALID_PARAMS, message=f"there is no prompt {clip(name, 60)!r}. There are: {', '.join(known)}"
         )
+    for argument in arguments:
+        if argument not in known[name]:
+            raise MCPError(
+                code=INVALID_PARAMS,
+                message=f"prompt {name} has no argument {clip(argument, 60)!r}. It takes: {', '.join(known[name])}",
+            )
 
 
 def _work(skill: str, words: str, *sentences: str) -> str:

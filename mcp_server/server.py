@@ -88,7 +88,7 @@ class EvoServer(MCPServer[ServerState]):
         self, name: str, arguments: dict[str, Any] | None = None, context: Any = None
     ) -> GetPromptResult | InputRequiredResult:
         """A prompt. An unknown one is an error that names those there are."""
-        check_prompt(name)
+        check_prompt(name, arguments or ())
         return await super().get_prompt(name, arguments, context)
 
 

@@ -272,8 +272,9 @@ def _round_view(document: dict[str, Any], width: int) -> RoundView:
 
 
 def _round_patch(outcome: dict[str, Any], width: int) -> PatchView:
-    values = {key: outcome.get(key) for key in PatchView.model_fields}
-    return PatchView(**{**values, "description": _clipped(outcome.get("description"), width)})
+    values: dict[str, Any] = {key: outcome.get(key) for key in PatchView.model_fields}
+    values["description"] = _clipped(outcome.get("description"), width)
+    return PatchView(**values)
 
 
 def _clipped(text: str | None, width: int) -> str | None:

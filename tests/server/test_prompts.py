@@ -95,3 +95,10 @@ async def test_an_unknown_prompt_is_refused_with_those_there_are(root: Path, era
         with pytest.raises(MCPError, match="rllm-train, traj-train-optimize") as caught:
             await caller.client.get_prompt("nobody")
     assert caught.value.code == INVALID_PARAMS
+
+
+async def test_an_unknown_argument_is_refused_with_those_there_are(root: Path, era: str) -> None:
+    async with in_memory(root, era) as caller:
+        with pytest.raises(MCPError, match=r"no argument 'round'\. It takes: request, rounds") as caught:
+            await caller.client.get_prompt("traj-loop", {"round": "3"})
+    assert caught.value.code == INVALID_PARAMS
