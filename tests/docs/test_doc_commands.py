@@ -61,7 +61,6 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_commands_of_a_page_work_one_after_the_other(
     page: Path, scratch: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    executed = 0
     for command in commands_of(page):
         if reason_not_executed(command) is not None:
             continue
@@ -78,9 +77,6 @@ def test_the_commands_of_a_page_work_one_after_the_other(
             said = capsys.readouterr()
             assert code == 0, f"{command}\n{said.out}\n{said.err}"
             assert "Traceback" not in said.err
-        executed += 1
-    if page.name != "performance.md":  # benchmarks only
-        assert executed
 
 
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=name_of)
@@ -206,7 +202,7 @@ def test_every_reason_is_needed() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_the_readme_runs_as_it_stands(tmp_path: Path) -> None:
     """Real processes, the real worker, each command line given to a shell. Minutes on two cores."""
     folder = tmp_path / "work"
@@ -215,7 +211,7 @@ def test_the_readme_runs_as_it_stands(tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
     environment = {**kept, "PATH": path, "HOME": str(tmp_path), "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1"}
     real = {("mcp-evo", "evaluate"), ("mcp-evo", "chat")}
-    for command in commands_of(ROOT / "README.md"):
+    for command in dict.fromkeys(commands_of(ROOT / "README.md")):  # the recorded run is a command of the page, too
         words = command.words
         if words[0] == "cd":
             folder = folder / words[1]

@@ -118,7 +118,7 @@ def test_the_bundle_tells_the_tools_of_the_server(bundle: dict[str, bytes], tmp_
     assert [tool.name for tool in manifest.tools] == list(live)
     assert all(live[tool.name].startswith((tool.description or "?").rstrip(".")) for tool in manifest.tools)
     assert manifest.version == PROJECT["version"]
-    assert manifest.license == PROJECT["license"]
+    assert (manifest.license, manifest.keywords) == (PROJECT["license"], PROJECT["keywords"])
     assert manifest.server.entry_point in bundle
     assert manifest.compatibility is not None
     assert "win32" not in manifest.compatibility.platforms
