@@ -92,6 +92,7 @@ def session(state: ServerState, session: str) -> dict[str, Any]:
         "events": page.total,
         "failed": failed.total,
         "last": None if last is None else _event(last),
+        "untrusted": UNTRUSTED.replace("hits[].recorded", "last.kind"),
     }
 
 
