@@ -2,6 +2,9 @@
 
 const EDGE = { left: 46, right: 12, top: 10, bottom: 26 };
 
+// Steps from which a noisy curve is drawn twice: faint as it is, strong as its mean over neighbours.
+const SMOOTHED_FROM = 12;
+
 // About `count` round numbers between two values.
 function ticks(low, high, count) {
   if (!(high > low)) return [low];
@@ -59,6 +62,7 @@ function curve(title, options = {}) {
   let data = { steps: [], lines: [], points: [], flags: [] };
   let place = null;
   let scale = null;
+  const smoothed = () => Boolean(options.smooth) && data.steps.length >= SMOOTHED_FROM;
 
   function draw() {
     const width = plot.clientWidth || 320;
@@ -85,7 +89,7 @@ function curve(title, options = {}) {
     }
     data.lines.forEach((line, tone) => {
       const wide = Math.max(3, Math.round(data.steps.length / 14) | 1);
-      if (options.smooth && data.steps.length >= 12) {
+      if (smoothed()) {
         parts.push(svg("path", { class: `curve faint tone${tone}`, d: path(data.steps, line.values, x, y) }));
         parts.push(svg("path", { class: `curve tone${tone}`, d: path(data.steps, smooth(line.values, wide), x, y) }));
       } else parts.push(svg("path", { class: `curve tone${tone}`, d: path(data.steps, line.values, x, y) }));
@@ -148,7 +152,7 @@ function curve(title, options = {}) {
       plot.setAttribute("aria-label", `${title}, ${data.steps.length} steps; arrow keys read single steps`);
       replace(
         key,
-        data.lines.length > 1 ? data.lines.map((line, tone) => el("span", {}, svg("svg", { viewBox: "0 0 24 8", "aria-hidden": "true" }, svg("path", { class: `curve tone${tone}`, d: "M1 4H23" })), line.name)) : [],
+        data.lines.length > 1 || data.points.length ? data.lines.map((line, tone) => el("span", {}, svg("svg", { viewBox: "0 0 24 8", "aria-hidden": "true" }, svg("path", { class: `curve tone${tone}`, d: "M1 4H23" })), smoothed() ? `${line.name}, smoothed` : line.name)) : [],
         [...new Set(data.points.map((one) => one.split))].map((split) => el("span", {}, svg("svg", { viewBox: "0 0 24 8", "aria-hidden": "true" }, svg("circle", { class: `dot ${split}`, cx: 12, cy: 4, r: 3.6 })), `success on ${split}, 95 %`)),
       );
       draw();
