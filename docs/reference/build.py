@@ -9,7 +9,7 @@ import json
 import math
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
@@ -41,7 +41,7 @@ def page(title: str, introduction: str, lines: list[str]) -> str:
     return "\n".join([f"# {title}", "", MADE, "", introduction, "", *lines]).rstrip() + "\n"
 
 
-def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
     """A table; cells are one line each."""
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     return lines + ["| " + " | ".join(_cell(one) for one in row) + " |" for row in rows]
