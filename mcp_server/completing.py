@@ -20,6 +20,11 @@ from mcp_server.tooling import is_domain_error
 MAX_VALUES = 100
 """Of one completion (the protocol's limit)."""
 
+DASHBOARD = "evo://dashboard/"
+
+DASHBOARD_PATHS = ("overview", "runs", "rounds", "patches", "experience", "skills")
+"""Documents of the dashboard."""
+
 ROUNDS = (DEFAULT_ROUNDS, "1", "3", "5", "10")
 
 Values = Callable[[dict[str, str]], Iterable[str]]
@@ -55,7 +60,10 @@ class Completions:
             context: CompletionContext | None,
         ) -> Completion:
             known = dict(context.arguments or {}) if context is not None else {}
-            found = await anyio.to_thread.run_sync(self.values, argument.name, argument.value, known)
+            if isinstance(ref, ResourceTemplateReference) and ref.uri.startswith(DASHBOARD):
+                found = [one for one in DASHBOARD_PATHS if one.startswith(argument.value)]
+            else:
+                found = await anyio.to_thread.run_sync(self.values, argument.name, argument.value, known)
             if isinstance(ref, PromptReference) and ref.name == "traj-train-optimize":
                 found = [*found, *(["all"] if "all".startswith(argument.value) else [])]
             return Completion(values=found[:MAX_VALUES], total=len(found), has_more=len(found) > MAX_VALUES)

@@ -6,6 +6,7 @@ answer does not need, and the garbage collector rests while the protocol's thous
 
 import gc
 import json
+import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -125,6 +126,8 @@ def make_server(root: Path, session: str | None = None) -> "MCPServer[ServerStat
     Raises ValueError for a session that is no id.
     """
     gc.disable()
+    # before the SDK, which would put a handler that draws boxes around tracebacks into a client's log
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         _import_protocol()
         from mcp_server import tracing

@@ -189,6 +189,7 @@ def _resources(inspector: Inspector, called: Mapping[str, Answer]) -> None:
         "evo://trajectories/{layer}/{session}": (f"evo://trajectories/other/{session}", OK, "newest"),
         "evo://rounds/{number}": ("evo://rounds/1", PROTOCOL_ERROR, "there is no round 1"),
         "evo://patches/{patch_id}": (f"evo://patches/{patch}", OK, "Look twice"),
+        "evo://dashboard/{+path}": ("evo://dashboard/overview", OK, run),
         "skill://{skill}/{+path}": ("skill://rllm-config/policy.json", OK, "application/json"),
     }
     for template in {one["uriTemplate"] for one in templates} | read.keys():

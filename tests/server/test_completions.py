@@ -34,9 +34,7 @@ async def test_everything_that_can_be_filled_in_is_completed(root: Path, era: st
     async with in_memory(root, era) as caller:
         templates = [one.uri_template for one in (await caller.client.list_resource_templates()).resource_templates]
         prompts = (await caller.client.list_prompts()).prompts
-        places = [
-            (uri, name) for uri in templates for name in re.findall(r"\{\+?(\w+)\}", uri) if "dashboard" not in uri
-        ]
+        places = [(uri, name) for uri in templates for name in re.findall(r"\{\+?(\w+)\}", uri)]
         places += [(one.name, argument.name) for one in prompts for argument in one.arguments or []]
         assert len(places) >= 15
         for where, name in places:

@@ -165,3 +165,16 @@ def test_nothing_heavy_is_imported() -> None:
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_what_a_server_logs_is_plain_text() -> None:
+    code = (
+        "import logging; from pathlib import Path; from mcp_server.cli.serve import make_server;"
+        "make_server(Path('/nowhere'));"
+        "logging.getLogger('x').error('broken', exc_info=KeyError('key'))"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == ""
+    first, *_, last = done.stderr.strip().splitlines()
+    assert first.endswith("ERROR x: broken")
+    assert last == "KeyError: 'key'"
