@@ -67,7 +67,6 @@ def _declared(text: str) -> tuple[Declaration | None, tuple[Wrong, ...]]:
     if not isinstance(root.value, dict):
         return None, (*wrong, (1, "the schema is not a mapping with `schema_version` and `keys`"))
     plain = root.plain
-    lost = {path[0] for path in parts.lost if len(path) == 1}
     errors: list[ErrorDetails] = []
     declared = _validated(plain, errors)
     if declared is None:  # what is right by itself is used all the same, to find what else is wrong
@@ -77,8 +76,8 @@ def _declared(text: str) -> tuple[Declaration | None, tuple[Wrong, ...]]:
         known = [one for one in required if one not in bad] if isinstance(required, list) else []
         rest = {"schema_version": 1, "keys": good}
         declared = (_validated({**rest, "required": known}, errors) or _validated(rest, [])) if good else None
-    told = [one for one in errors if one["type"] != "missing" or one["loc"][0] not in lost]
-    return declared, (*wrong, *_told(root, told))
+    lost = {path[-1] for path in parts.lost}
+    return declared, (*wrong, *_told(root, [one for one in errors if _missed(one) not in lost]))
 
 
 def _validated(document: Any, errors: list[ErrorDetails]) -> Declaration | None:
@@ -87,6 +86,13 @@ def _validated(document: Any, errors: list[ErrorDetails]) -> Declaration | None:
     except ValidationError as error:
         errors += error.errors(include_url=False)
         return None
+
+
+def _missed(error: ErrorDetails) -> str:
+    """The name that an error says is not there; empty for any other error."""
+    if error["type"] == "missing":
+        return str(error["loc"][-1])
+    return str(error["ctx"]["name"]) if error["type"] == "unknown_field" else ""
 
 
 def _told(root: Node, errors: Sequence[ErrorDetails]) -> Iterator[Wrong]:

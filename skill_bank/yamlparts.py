@@ -125,8 +125,16 @@ def _pieces(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
     for number, one in enumerate(lines):
         begins = _EMPTY.match(one) is None and one[depth] != " " and (listed or not one[depth:].startswith("- "))
         if begins and start is not None:
-            yield start, lines[start:number]
+            yield start, _trimmed(lines[start:number])
         if begins or start is None:
             start = number if _EMPTY.match(one) is None else start
     if start is not None:
-        yield start, lines[start:]
+        yield start, _trimmed(lines[start:])
+
+
+def _trimmed(lines: list[str]) -> list[str]:
+    """Without the empty lines at the end: what breaks off is told where it was written last."""
+    end = len(lines)
+    while end and _EMPTY.match(lines[end - 1]) is not None:
+        end -= 1
+    return lines[:end]

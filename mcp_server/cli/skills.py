@@ -79,8 +79,8 @@ def compile_command(
     if profile is not None and out is None and not dry_run:
         raise CommandError("a profile is compiled with --out DIR (or --dry-run): what is in force has no profile.")
     source = bank_of(context, bank)
-    if group is not None and group not in source.groups():
-        raise CommandError(f"there is no group {group!r}. There are: {', '.join(source.groups())}.")
+    if group is not None:
+        _check_group(source, group)
     try:
         report = source.compile(chosen, out=out, profile=profile, dry_run=dry_run)
     except BankError as error:
@@ -107,6 +107,15 @@ def compile_command(
     for name, number in report.pinned.items():
         console.print(f"{name} is pinned to version {number} and left as it is", style="yellow", markup=False)
     console.print(f"{len(report.written)} written, {len(report.unchanged)} unchanged, in {report.out}", markup=False)
+
+
+def _check_group(source: SkillBank, group: str) -> None:
+    try:
+        groups = source.groups()
+    except BankError:  # compiling says what is wrong with bank.yaml, and with everything else
+        return
+    if group not in groups:
+        raise CommandError(f"there is no group {group!r}. There are: {', '.join(groups)}.")
 
 
 def _one_target(target: str | None, group: str | None, every: bool) -> str:

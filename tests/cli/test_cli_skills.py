@@ -217,3 +217,26 @@ def test_a_dry_run_says_what_would_be_and_a_disk_that_refuses_is_one_line(skills
     assert "Not a directory" in err
     assert skills("compile", "--bank", str(tmp_path / "none"), "--json")[0] == 1
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("asked", [("--group", "g"), ("--all",), ("a-a",), ()])
+def test_a_mistake_in_the_index_hides_no_mistake_of_a_skill(
+    asked: tuple[str, ...], skills: Any, tmp_path: Path
+) -> None:
+    bank = tmp_path / "bank"
+    (bank / "g" / "a-a").mkdir(parents=True)
+    (bank / "bank.yaml").write_text(
+        "version: '1'\ngroups:\n  g:\n    skills:\n      a-a: {output: x\n", encoding="utf-8"
+    )
+    (bank / "g/a-a/base.md").write_text("---\nname: b-b\ndescription: D.\n---\n", encoding="utf-8")
+    (bank / "g/a-a/manifest.yaml").write_text("active: [p]\n", encoding="utf-8")
+    code, out, _ = skills("compile", *asked, "--bank", str(bank), "--json")
+    assert code == 1
+    problems = json.loads(out)["problems"]
+    assert [(one["file"], one["line"]) for one in problems] == [
+        ("bank.yaml", 5),
+        ("g/a-a/base.md", 2),
+        ("g/a-a/manifest.yaml", 1),
+    ]
+    assert all(one["message"] and one["fix"] for one in problems)
+    assert not (bank / "compiled").exists()
