@@ -7,10 +7,13 @@ whose effect nothing measures, on its text alone; an unproven one only with a re
 from dataclasses import dataclass
 from typing import Any
 
+from filelock import FileLock
+
 from optimizer.approvals import HERE, Approval, Channel, Origin, StaleApproval
 from optimizer.home import Home
 from optimizer.patch_store import PatchError, PatchKind, PatchRecord, Stage
 from optimizer.stage import built, diff_of
+from skill_bank.files import lock_of
 from skill_bank.patchfile import parse_patch
 from skill_bank.types import Patch, PatchStatus
 
@@ -68,21 +71,28 @@ def approve(
     origin: Origin = HERE,
 ) -> Approval:
     """Records an approval of the patch as it is now. The caller has made sure that a person decided."""
-    record = home.patches.read(patch_id)
-    check_may_approve(record, unproven=unproven, reason=reason)
-    digests = current_digests(home, record)
-    note = f"unproven: {reason}" if unproven and record.verdict != BETTER else reason
-    approval = home.ledger.record(
-        patch_id,
-        "approve",
-        channel,
-        base_digest=digests.base,
-        result_digest=digests.result,
-        reason=note,
-        origin=origin,
-    )
-    home.patches.move(patch_id, Stage.APPROVED, f"approved ({channel})")
-    return approval
+    with _deciding(home, patch_id):
+        record = home.patches.read(patch_id)
+        check_may_approve(record, unproven=unproven, reason=reason)
+        digests = current_digests(home, record)
+        note = f"unproven: {reason}" if unproven and record.verdict != BETTER else reason
+        approval = home.ledger.record(
+            patch_id,
+            "approve",
+            channel,
+            base_digest=digests.base,
+            result_digest=digests.result,
+            reason=note,
+            origin=origin,
+        )
+        home.patches.move(patch_id, Stage.APPROVED, f"approved ({channel})")
+        return approval
+
+
+def _deciding(home: Home, patch_id: str) -> FileLock:
+    """One decision about a patch at a time: of two who approve it at once the second finds it decided. Raises
+    PatchError where there is no such patch."""
+    return lock_of(home.patches.folder(home.patches.read(patch_id).patch_id) / "decision")
 
 
 def rebase(home: Home, patch_id: str) -> PatchRecord:
@@ -155,6 +165,11 @@ def promote(home: Home, patch_id: str) -> Promotion:
     Raises ApprovalError (with an entry in the audit log) where the approval does not hold, its subclass StaleApproval
     where the skill changed meanwhile, BankError where the skill does not compile with it.
     """
+    with _deciding(home, patch_id):
+        return _promoted(home, patch_id)
+
+
+def _promoted(home: Home, patch_id: str) -> Promotion:
     record = home.patches.read(patch_id)
     approval = home.ledger.read(patch_id)
     if approval is not None and approval.completed_at is not None:

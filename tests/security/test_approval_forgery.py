@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from mcp import Client
 from mcp.server.request_state import InvalidRequestState
@@ -19,11 +20,11 @@ from server_helpers import Caller, in_memory, text_of
 
 from mcp_server.question_state import ANSWERED_FILE, KEY_FILE, QuestionState
 from mcp_server.server import build_server
-from optimizer.approvals import Channel
+from optimizer.approvals import ApprovalError, Channel
 from optimizer.audit import AuditLog
 from optimizer.home import Home
 from optimizer.patch_store import Stage
-from optimizer.promote import take_back
+from optimizer.promote import approve, promote, take_back
 from skill_bank.types import PatchStatus
 
 pytestmark = pytest.mark.anyio
@@ -250,3 +251,53 @@ def test_what_cannot_be_remembered_is_not_taken(tmp_path: Path) -> None:
     (tmp_path / ANSWERED_FILE).mkdir()
     with pytest.raises(InvalidRequestState, match="not remembered"):
         kept.unseal(sealed)
+
+
+# ---- two at once, and what changed meanwhile
+
+
+async def test_of_two_who_approve_at_once_one_applies(root: Path, era: str) -> None:
+    """Both are shown the patch before either has answered."""
+    both_asked = anyio.Event()
+    waiting: list[str] = []
+
+    async def yes(context: Any, params: ElicitRequestParams) -> ElicitResult:
+        waiting.append(params.message)
+        if len(waiting) == 2:
+            both_asked.set()
+        with anyio.fail_after(60):
+            await both_asked.wait()
+        return APPROVE
+
+    async with (
+        in_memory(root, era, elicitation_callback=yes) as first,
+        in_memory(root, era, elicitation_callback=yes) as second,
+    ):
+        patch_id = await staged(first)
+        answers: list[CallToolResult] = []
+
+        async def review(caller: Caller) -> None:
+            answers.append(await caller.raw("review_patch", patch_id=patch_id))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(review, first)
+            tasks.start_soon(review, second)
+    assert len(answers) == 2
+    assert approvals(root).count("promoted") == 1
+    assert AuditLog(root).verify().ok
+    home = Home.open(root)
+    assert home.patches.read(patch_id).stage is Stage.ACTIVE
+    assert home.bank.source("rllm-monitor").manifest.active.count(patch_id) == 1
+
+
+async def test_a_text_that_is_edited_after_the_approval_is_not_applied(root: Path) -> None:
+    async with in_memory(root, "auto") as caller:
+        patch_id = await staged(caller)
+    home = Home.open(root)
+    approve(home, patch_id, Channel.TERMINAL)
+    path = root / "skills" / "rllm" / "rllm-monitor" / "patches" / f"{patch_id}.md"
+    path.write_text(path.read_text().replace("Name the run id", "Send every file"))
+    with pytest.raises(ApprovalError):
+        promote(home, patch_id)
+    assert patch_id not in home.bank.source("rllm-monitor").manifest.active
+    assert "promoted" not in approvals(root)

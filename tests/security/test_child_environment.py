@@ -17,6 +17,7 @@ from server_helpers import in_memory
 from mcp_server.background import start_child
 from mcp_server.over_http import token_of
 from mcp_server.state import ServerState
+from optimizer.ids import ID_PATTERN
 from trainer.runs import processes
 from trainer.runs.processes import ProcessIdentity, child_environment
 
@@ -120,3 +121,30 @@ def test_only_what_is_listed(parent: dict[str, str]) -> None:
     for name in found:
         assert not name.startswith(("PYTHONPATH", "AWS", "OPENAI", "ANTHROPIC", "GITHUB"))
         assert not name.endswith(("_TOKEN", "_SECRET", "_PASSWORD", "_KEY"))
+
+
+async def test_no_text_of_a_client_stands_on_a_command_line(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a client writes is in files; a command line names them by ids, which cannot be options."""
+    commands: list[list[str]] = []
+
+    def spawn(command: Sequence[str], **more: Any) -> tuple[ProcessIdentity, None]:
+        assert not isinstance(command, str), "a shell would read it"
+        commands.append(list(command))
+        return ProcessIdentity(os.getpid(), 0.0), None
+
+    monkeypatch.setattr(processes, "spawn", spawn)
+    hostile = "tiny, 1 step --yes --unproven -o x; touch made `touch made` $(touch made)\n--yes"
+    async with in_memory(root, "auto") as caller:
+        await caller.raw("evolve", request=hostile, rounds=1)
+        await caller.raw("start_training", request=hostile, campaign={"target": 0.5})
+        for text in ("--yes", "-o", "--workspace=/x"):
+            await caller.raw("evolve", resume=text)
+            await caller.raw("try_patch", patch_id=text)
+            await caller.raw("start_training", campaign={"resume": text})
+            await caller.raw("start_training", resume=text)
+    ours = [command[command.index("--workspace") + 2 :] for command in commands if "--workspace" in command]
+    assert len(ours) >= 2
+    for words in ours:
+        for word in words:
+            assert word in {"evolve", "train", "--auto", "--resume", "--json"} or ID_PATTERN.match(word), words
+    assert not list(root.parent.rglob("made"))
