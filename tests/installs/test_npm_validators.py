@@ -144,3 +144,41 @@ def test_claude_code_connects_to_what_setup_writes(claude: Run, program: Path, t
     assert f"evo: {program} serve" in listed
     assert "Connected" in listed
     assert "type: stdio" in claude("mcp", "get", "evo", folder=project).stdout.lower()
+
+
+def test_claude_code_connects_over_http_with_the_line_that_the_server_prints(
+    claude: Run, program: Path, tmp_path: Path
+) -> None:
+    """The line is given to a shell, which reads the token from its file; without the token there is no connection."""
+    project = tmp_path / "project"
+    project.mkdir()
+    server = subprocess.Popen(
+        [str(program), "--workspace", str(tmp_path / "a workspace"), "serve", "--http", "--port", "0", "--json"],
+        env={"HOME": str(tmp_path), "PATH": os.defpath},
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert server.stdout is not None
+        ready = json.loads(server.stdout.readline())
+        words = subprocess.run(
+            ["/bin/sh", "-c", f"printf '%s\\n' {ready['command'].removeprefix('claude ')}"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.splitlines()
+        claude(*words, folder=project)
+        listed = claude("mcp", "list", folder=project).stdout
+        assert f"evo: {ready['url']} (HTTP)" in listed
+        assert "Connected" in listed
+        claude("mcp", "remove", "evo", folder=project)
+        claude("mcp", "add", "--transport", "http", "evo", ready["url"], folder=project)
+        assert "Connected" not in claude("mcp", "list", folder=project).stdout
+    finally:
+        server.terminate()
+        server.wait(20)
+        if server.stdout is not None:
+            server.stdout.close()
