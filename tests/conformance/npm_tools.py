@@ -14,7 +14,7 @@ from pathlib import Path
 CACHE_VARIABLE = "MCP_EVO_NPM_CACHE"
 """Another folder for the packages."""
 
-INSTALL_TIMEOUT_S = 180.0
+INSTALL_TIMEOUT_S = 120.0
 
 NODE = "node@22.23.3"
 """The suite needs Node.js 22; npm has its binary as a package."""
@@ -47,7 +47,7 @@ class NpmTool:
     @property
     def installed(self) -> bool:
         """Whether it is there, whole: the folder appears by a rename when all is in it."""
-        return (self.binaries / self.program).exists()
+        return all((self.binaries / program).exists() for program in (self.program, "node"))
 
     def install(self) -> None:
         """Installs it where it is missing. Raises ToolsUnavailable where npm is missing or its registry unreachable."""
@@ -75,6 +75,8 @@ class NpmTool:
             if done.returncode != 0:
                 last = (done.stderr.strip().splitlines() or ["no reason given"])[0]
                 raise ToolsUnavailable(f"npm cannot install {', '.join(self.packages)}: {last[:300]}")
+            if not (Path(staging) / "node_modules" / ".bin" / "node").exists():  # npm may be set to run no scripts
+                raise ToolsUnavailable(f"npm installed {NODE} without its program: allow its install script")
             os.chmod(staging, 0o755)
             if not self.installed:
                 shutil.move(staging, self.folder)
