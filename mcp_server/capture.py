@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS, CallToolResult, InputRequiredResult
+from mcp_types import INVALID_PARAMS, InputRequiredResult
 from pydantic import BaseModel
 
 from mcp_server.answers import clip
@@ -76,7 +76,8 @@ class Capture:
             outcome = _outcome(result, failure)
             if outcome is not None:
                 duration = time.monotonic() - clock
-                call = _Call(session, params, *outcome, began, duration, token_name(), client_of(ctx))
+                client = None if session in self._opened else client_of(ctx)
+                call = _Call(session, params, *outcome, began, duration, token_name(), client)
                 with anyio.CancelScope(shield=True):
                     await self._write(call)
 
@@ -135,7 +136,8 @@ class _Call:
     began: float
     duration_s: float
     token: str | None
-    client: dict[str, Any]
+    client: dict[str, Any] | None
+    """Of the session's first call."""
 
 
 def _event(call: _Call) -> "Event":
@@ -213,11 +215,11 @@ def _outcome(result: HandlerResult, failure: str | None) -> tuple[Any, str | Non
         return None
     if document.get("resultType") == "input_required":
         return None
-    parsed = CallToolResult.model_validate(document)
-    text = " ".join(part.text for part in parsed.content if part.type == "text")
-    if parsed.is_error:
+    text = " ".join(part["text"] for part in document.get("content", []) if part["type"] == "text")
+    if document.get("isError"):
         return {"text": text[:MAX_RECORDED_BYTES], "isError": True}, clip(text, 300)
-    return {"text": text[:MAX_RECORDED_BYTES], "data": bounded(parsed.structured_content, MAX_RECORDED_BYTES)}, None
+    data = document.get("structuredContent")
+    return {"text": text[:MAX_RECORDED_BYTES], "data": bounded(data, MAX_RECORDED_BYTES)}, None
 
 
 def bounded(value: Any, limit: int) -> Any:

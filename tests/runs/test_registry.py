@@ -104,6 +104,16 @@ def test_a_document_that_did_not_change_is_not_read_again(
     assert read == [first[0].directory.run_id]
 
 
+def test_a_run_that_ended_is_looked_at_now_and_then(workspace: Workspace, make_run: MakeRun) -> None:
+    directory = make_run("over")
+    directory.finish(RunState.STOPPED)
+    wait_until_settled()
+    assert list_runs(workspace)[0].document.state is RunState.STOPPED
+    directory.document_path.write_text("{")
+    time.sleep(1.2 * registry.ENDED_EVERY_S)
+    assert list_runs(workspace)[0].document.state is RunState.LOST
+
+
 def test_a_document_that_changes_while_its_time_stands_still_is_read_each_time(
     workspace: Workspace, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:

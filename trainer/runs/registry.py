@@ -2,7 +2,8 @@
 
 Listing reads only the documents that changed. A document is known again by its file's inode, size and time of the last
 change; that clock ticks every few milliseconds, so one that is younger than `SETTLED_NS` when it is read, and could
-change again within the same tick, is read again next time.
+change again within the same tick, is read again next time. A run that has ended never changes again: its file is looked
+at every `ENDED_EVERY_S`, for the case that somebody damaged it.
 """
 
 import difflib
@@ -33,6 +34,9 @@ UNREADABLE = "unreadable"
 SETTLED_NS = 50_000_000
 """Age of a file's last change beyond which its next change has another time: ten ticks of the coarsest usual clock."""
 
+ENDED_EVERY_S = 0.5
+"""How often the file of a run that has ended is looked at."""
+
 MAX_WORKSPACES = 8
 """Workspaces whose runs stay known to a process."""
 
@@ -54,6 +58,8 @@ class _Known:
     mark: tuple[int, int, int]
     """Inode, size and time of the last change (ns) of its document."""
     run: Run
+    looked_at: float
+    """When its file was looked at last, on the monotonic clock."""
 
 
 _known: dict[Path, dict[str, _Known]] = {}
@@ -120,7 +126,7 @@ def list_runs(workspace: Workspace) -> list[Run]:
     folder = workspace.runs
     before = _known.get(folder, {})
     after: dict[str, _Known] = {}
-    runs = []
+    runs: list[Run] = []
     try:
         names = os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
@@ -128,23 +134,28 @@ def list_runs(workspace: Workspace) -> list[Run]:
     for name in names:
         if ID_PATTERN.match(name) is None:
             continue
-        now = time.time_ns()
-        try:
-            seen = os.stat(f"{folder}/{name}/run.json")
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        mark = (seen.st_ino, seen.st_size, seen.st_ctime_ns)
-        known = before.get(name)
-        if known is not None and known.mark == mark:
-            after[name] = known
-            runs.append(known.run)
-            continue
-        run = _read(RunDirectory(folder / name))
-        runs.append(run)
-        if seen.st_ctime_ns < now - SETTLED_NS and not _is_unreadable(run.document):
-            after[name] = _Known(mark, run)
+        found, settled = _look(folder, name, before.get(name))
+        if found is not None:
+            runs.append(found.run)
+            if settled:
+                after[name] = found
     _remember(folder, after)
     return sorted(runs, key=lambda run: (run.document.created_at, run.document.run_id), reverse=True)
+
+
+def _look(folder: Path, name: str, known: _Known | None) -> tuple[_Known | None, bool]:
+    """(the run as it is now, None where there is none; whether its mark tells the next change)."""
+    clock, now = time.monotonic(), time.time_ns()
+    if known is not None and known.run.document.state.is_final and clock - known.looked_at < ENDED_EVERY_S:
+        return known, True
+    try:
+        seen = os.stat(f"{folder}/{name}/run.json")
+    except (FileNotFoundError, NotADirectoryError):
+        return None, False
+    mark = (seen.st_ino, seen.st_size, seen.st_ctime_ns)
+    run = known.run if known is not None and known.mark == mark else _read(RunDirectory(folder / name))
+    settled = seen.st_ctime_ns < now - SETTLED_NS and not _is_unreadable(run.document)
+    return _Known(mark, run, clock), settled
 
 
 def _remember(folder: Path, runs: dict[str, _Known]) -> None:
