@@ -2,12 +2,17 @@
 
 1. Roles are steps: `view` reads, `run` also works (starts, stops, proposes, tries), `approve` also decides. What a tool
    needs follows from its annotations (`role_for`).
-2. Over HTTP the guard in front of the server tells who comes (`over_http.Guard`), by a named token or by the plain
+2. Only who owns the folder reaches other files of the machine: for everybody else a path in an argument has to lead
+   into the project (`outside`), wherever a tool would read it.
+3. Over HTTP the guard in front of the server tells who comes (`over_http.Guard`), by a named token or by the plain
    one of the workspace. On stdio it is whoever started the server. The last two own the folder and may do everything.
 """
 
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mcp.server.auth.middleware.auth_context import get_access_token
@@ -22,6 +27,8 @@ if TYPE_CHECKING:
 
 OWNER = "owner"
 """Name of whoever owns the workspace."""
+
+_BETWEEN_WORDS = re.compile(r"[\s,;=()'\"“”‘’，；（）]+")
 
 HELP = Next(say="See where things stand.", tool="round_status")
 
@@ -95,22 +102,60 @@ def refusal(what: str, needed: Role, caller: Caller) -> str:
     )
 
 
+def _refused(why: str) -> CallToolResult:
+    return CallToolResult(content=[TextContent(type="text", text=f"{why}. Next: {next_text(HELP)}")], is_error=True)
+
+
+def outside(folder: Path, arguments: Any) -> str | None:
+    """The first text in arguments, or word of a request, that names something there is outside of a folder."""
+    home = folder.resolve()
+    for text in _texts(arguments):
+        if "/" not in text and not text.startswith(("~", "..")):
+            continue
+        try:
+            path = (home / Path(text).expanduser()).resolve()
+            if path.exists() and not path.is_relative_to(home):
+                return text
+        except (OSError, ValueError, RuntimeError):  # too long, a null character, no such user: no path of anything
+            continue
+    return None
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for name, one in value.items():
+            yield from _texts(one)
+            if name == "request" and isinstance(one, str):
+                yield from (word for word in _BETWEEN_WORDS.split(one) if len(word) > 1)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _texts(one)
+
+
 class RoleGuard:
-    """Middleware that refuses the tools of a server which the caller's role does not include."""
+    """Middleware that refuses what the caller may not do: tools beyond its role, paths beyond the project."""
 
     def __init__(self, server: MCPServer[Any]) -> None:
         self._server = server
         self._needed: dict[str, Role] = {}
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        if ctx.method != "tools/call" or (caller := caller_now()).role is Role.APPROVE:
+        if ctx.method != "tools/call" or (caller := caller_now()).name == OWNER:
             return await call_next(ctx)
-        name = str((ctx.params or {}).get("name"))
+        params = ctx.params or {}
+        name = str(params.get("name"))
         needed = await self.needed(name)
-        if caller.role.includes(needed):
-            return await call_next(ctx)
-        text = f"{refusal(clip(name, 64), needed, caller)}. Next: {next_text(HELP)}"
-        return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)
+        if not caller.role.includes(needed):
+            return _refused(refusal(clip(name, 64), needed, caller))
+        foreign = outside(ctx.lifespan_context.folder, params.get("arguments"))
+        if foreign is not None:
+            return _refused(
+                f"{clip(foreign, 80)!r} is outside of the project, which token {caller.name!r} does not reach. Whoever "
+                "runs this server can put it into the project's folder"
+            )
+        return await call_next(ctx)
 
     async def needed(self, tool: str) -> Role:
         """The role that a tool takes; that of a working one for a tool that there is not."""

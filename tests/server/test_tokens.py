@@ -13,7 +13,7 @@ from mcp_types import ElicitRequestParams, ElicitResult
 from server_helpers import Caller, events_of, in_memory, text_of
 
 from mcp_server.cli.main import run
-from mcp_server.roles import OWNER, Role, RoleGuard, role_for
+from mcp_server.roles import OWNER, Role, RoleGuard, outside, role_for
 from mcp_server.server import build_server
 from mcp_server.tokens import MOST_TOKENS, PREFIX, TOKENS_FILE, TokenError, Tokens, seconds_of
 from optimizer.audit import AuditLog
@@ -225,6 +225,8 @@ async def test_roles_over_http(root: Path, tmp_path: Path, era: str) -> None:
                 assert "'viewer' has role view" in said
                 assert "mcp-evo tokens add NAME --role" in said
         async with over_http(server, era, bearer(secrets[Role.RUN]), yes) as caller:
+            foreign = {"request": "tiny", "overrides": {"data": str(tmp_path / "log")}}
+            assert "outside of the project" in await caller.refused("start_training", **foreign)
             raw = await caller.raw("review_patch", patch_id=patch_id)
             assert "approving takes a token with role approve; token 'runer' has role run" in text_of(raw)
             assert raw.structured_content is not None
@@ -250,6 +252,30 @@ async def test_roles_over_http(root: Path, tmp_path: Path, era: str) -> None:
         assert secret not in log
         for path in root.rglob("*"):
             assert not path.is_file() or secret.encode() not in path.read_bytes(), path
+
+
+def test_paths_out_of_the_project(tmp_path: Path) -> None:
+    project, other = tmp_path / "project", tmp_path / "other"
+    for folder in (project, other):
+        folder.mkdir()
+        (folder / "tasks.jsonl").write_text("{}")
+    (project / "link.jsonl").symlink_to(other / "tasks.jsonl")
+    for inside in ("tasks.jsonl", "./tasks.jsonl", str(project / "tasks.jsonl"), "Qwen/Qwen3-0.6B", "and/or", "/",
+                   "../project/tasks.jsonl", "/none/such", "x" * 5000 + "/", "~nobodyatall/x", "a\0/b"):  # fmt: skip
+        assert outside(project, {"request": inside, "overrides": {"data": inside}}) is None or inside == "/"
+    foreign = str(other / "tasks.jsonl")
+    for path in (foreign, "../other/tasks.jsonl", "./link.jsonl", "~", "/etc/hosts", "../other"):
+        for arguments in (
+            {"target": path},
+            {"overrides": {"data": path}},
+            {"against": ["x", path]},
+            {"overrides": {"env_args": {"files": [{"a": path}]}}},
+            {"request": f"tiny on {path}, 2 steps"},
+            {"request": f"data='{path}'"},
+        ):
+            if path != "~" or "request" not in arguments:  # there it is a word like any other
+                assert outside(project, arguments) == path, arguments
+    assert outside(project, {"body": f"see {foreign} for more"}) is None, "a text is no path"
 
 
 async def test_on_stdio_nobody_needs_a_token(root: Path, era: str) -> None:
