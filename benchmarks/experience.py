@@ -1,6 +1,6 @@
 """Whether lessons help: before training, in training, in every mode; and what credit of single turns brings.
 
-    python benchmarks/experience.py [--part uplift|training|modes|credit] [--seeds N] [--lessons K] [--work F] [--json]
+    python benchmarks/experience.py [--part uplift|modes|training|credit] [--seeds N] [--work FOLDER] [--json]
 
 Without `--part`: uplift and modes. On `house_rules` with `tiny`, where every house has its own meaning of an operator,
 so that nobody can know a new house. Pools are what the shipped distiller makes of training rollouts, tried by the
@@ -26,7 +26,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch is loaded
 from benchmarks.common import BenchmarkError
 from benchmarks.experience_modes import modes
 from benchmarks.experience_training import SETTINGS, credit, training
-from benchmarks.experience_uplift import HOUSES, LESSONS, fill_config, uplift
+from benchmarks.experience_uplift import LESSONS, fill_config, uplift
 from benchmarks.kept_runs import KeptRuns
 
 PARTS = ("uplift", "training", "modes", "credit")
@@ -40,9 +40,7 @@ def main() -> int:
     parser.add_argument("--part", action="append", choices=PARTS, help="only this one; may be given several times")
     parser.add_argument("--seeds", type=int, help=f"pairs; default {SEEDS}")
     parser.add_argument("--lessons", type=int, default=LESSONS, help="uplift: lessons in a prompt at most")
-    parser.add_argument(
-        "--houses", type=int, default=HOUSES, choices=tuple(SETTINGS), help="training: houses of a pair"
-    )
+    parser.add_argument("--setting", default="houses", choices=tuple(SETTINGS), help="training: what is learned")
     parser.add_argument("--work", type=Path, help="folder that keeps what is done; default: a new one")
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
     arguments = parser.parse_args()
@@ -71,7 +69,7 @@ def measured(part: str, runs: KeptRuns, arguments: argparse.Namespace) -> Any:
         torch.set_num_threads(1)
         return uplift(runs, seeds, {seed: fill_config(seed) for seed in seeds}, arguments.lessons)
     if part == "training":
-        return training(runs, seeds, SETTINGS[arguments.houses])
+        return training(runs, seeds, SETTINGS[arguments.setting])
     return modes(runs, seeds[0]) if part == "modes" else credit(runs, seeds)
 
 
@@ -114,7 +112,7 @@ def training_table(found: dict[str, Any]) -> str:
             )
         )
     head = (
-        f"{found['houses']} houses, lessons for",
+        f"houses: {found['houses']}, steps of {' x '.join(map(str, found['shape']))}",
         f"reached {found['goal']}",
         f"episodes of {found['episodes']}",
         "difference",

@@ -5,7 +5,7 @@ out and always without lessons. The number of pairs is fixed beforehand.
 """
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -17,6 +17,10 @@ from trainer.config import TrainingConfig
 from trainer.experience.pool import pool_path
 from trainer.runs.rundir import RunDirectory
 
+NONE, HALF, EIGHTH, QUARTER, OWN = "none", "half", "eighth", "quarter", "own"
+SHARES = {HALF: 0.5, EIGHTH: 0.125, QUARTER: 0.25}
+"""That share of each group sees lessons of a pool that was filled and tried before."""
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -25,36 +29,36 @@ class Setting:
     houses: int
     difficulty: str
     problems: int
+    shape: tuple[int, int]
+    """Problems of a step, attempts at each."""
     episodes: int
     """Training episodes of an arm."""
     every: int
-    """Steps of 32 episodes between validations."""
+    """Steps between validations."""
     goal: float
     """Held-out success that counts as learned."""
+    arms: tuple[str, ...]
+    suffix: str = ""
+    """Of the names of runs and pools."""
+    fill_suffix: str = ""
 
-    def name(self, kind: str, seed: int) -> str:
-        """A run, and its pool."""
-        return f"{kind}-s{seed}" if self.houses == HOUSES else f"{kind}-{self.houses}house-s{seed}"
+    def name(self, arm: str, seed: int) -> str:
+        """The run of an arm, and its pool."""
+        return f"train-{arm}{self.suffix}-s{seed}"
+
+    def fill_name(self, seed: int) -> str:
+        """The run that fills the pool of a pair."""
+        return f"fill{self.fill_suffix}-s{seed}"
 
 
 SETTINGS = {
-    HOUSES: Setting(HOUSES, "mixed", PROBLEMS, 1024, 4, 0.4),
-    1: Setting(1, "hard", 24, 512, 2, 0.5),
+    "houses": Setting(HOUSES, "mixed", PROBLEMS, (4, 8), 1024, 4, 0.4, (NONE, HALF, EIGHTH, OWN)),
+    "house": Setting(1, "hard", 24, (4, 8), 512, 2, 0.5, (NONE, HALF, EIGHTH, OWN), "-1house", "-1house"),
+    "small-steps": Setting(1, "hard", 24, (2, 4), 512, 8, 0.5, (NONE, QUARTER, OWN), "-small", "-1house"),
 }
-"""By the number of houses. With one, numbers go to 99: up to 20 it has too few problems for three splits."""
+"""Four houses; one; one with the published 2 problems x 4 attempts a step. With one house numbers go to 99: up to 20 it
+has too few problems for three splits."""
 VALIDATION_PROBLEMS = 64
-NONE, HALF, EIGHTH, OWN = "none", "half", "eighth", "own"
-ARMS: Mapping[str, dict[str, Any] | None] = {
-    NONE: None,
-    HALF: {"preset": "existing_train"},
-    EIGHTH: {"preset": "existing_train", "rollout_ratio": 0.125},
-    OWN: {"preset": "existing_train_update", "rollout_ratio": 0.125, "updated_freq": 1},
-}
-"""`half`, `eighth`: that share of each group of eight sees lessons of a pool that was filled and tried before. `own`:
-an eighth, from an empty pool with lessons of the run's own attempts after each step, tried while training: no episode
-more than `none`. All are trained without the lessons. An eighth is one attempt, too few for a baseline of its own: it
-is compared with its whole group."""
-FROM_FILLED = (HALF, EIGHTH)
 
 CREDITS = ("off", "decouple", "allocation")
 CREDIT_EPISODES = 512
@@ -62,49 +66,65 @@ CREDIT_EPISODES = 512
 
 def filling(setting: Setting, seed: int) -> TrainingConfig:
     """The run that fills the pool of a pair."""
-    values: dict[str, Any] = {"difficulty": setting.difficulty}
-    if setting.houses != HOUSES:
-        values["experience"] = {"preset": "init_only", "pool": setting.name("fill", seed)}
     config = fill_config(seed, setting.houses, setting.problems)
+    experience = {"preset": "init_only", "pool": setting.fill_name(seed)}
+    values = {"difficulty": setting.difficulty, "experience": experience}
     return TrainingConfig.model_validate(config.model_dump() | values)
+
+
+def experience_of(arm: str, seed: int, setting: Setting) -> dict[str, Any] | None:
+    """The lessons of an arm; all arms are trained without them.
+
+    `own`: one attempt of each group sees lessons of the run's own attempts, made after each step into an empty pool and
+    tried while training, so no episode more than `none`. A guided attempt that is the only one of its group has no
+    baseline of its own and is compared with the whole group.
+    """
+    if arm == NONE:
+        return None
+    section = {"pool": setting.name(arm, seed), "retrieve_top_k": LESSONS}
+    if arm == OWN:
+        ratio = 1 / setting.shape[1]
+        return section | {"preset": "existing_train_update", "rollout_ratio": ratio, "updated_freq": 1}
+    return section | {"preset": "existing_train", "rollout_ratio": SHARES[arm]}
 
 
 def training_config(arm: str, seed: int, setting: Setting) -> TrainingConfig:
     """One arm of a pair: everything but the experience is equal."""
-    section = ARMS[arm]
-    more = {"pool": setting.name(f"train-{arm}", seed), "retrieve_top_k": LESSONS}
     values = {
+        "batch_size": setting.shape[0],
+        "num_generations": setting.shape[1],
         "max_episodes": setting.episodes,
         "validate_every": setting.every,
         "validation_problems": VALIDATION_PROBLEMS,
         "test_problems": 128,
         "save_every": 0,
-        "experience": None if section is None else section | more,
+        "experience": experience_of(arm, seed, setting),
     }
     return TrainingConfig.model_validate(filling(setting, seed).model_dump() | values)
 
 
 def training(runs: KeptRuns, seeds: Sequence[int], setting: Setting) -> dict[str, Any]:
     """Episodes until the goal and the mean of the validation curve, arm by arm; differences to `none` by pairs."""
-    fills = {seed: setting.name("fill", seed) for seed in seeds}
+    fills = {seed: setting.fill_name(seed) for seed in seeds}
     filled = runs.run({name: filling(setting, seed) for seed, name in fills.items()})
-    names = {(arm, seed): setting.name(f"train-{arm}", seed) for seed in seeds for arm in ARMS}
+    names = {(arm, seed): setting.name(arm, seed) for seed in seeds for arm in setting.arms}
     configs = {name: training_config(arm, seed, setting) for (arm, seed), name in names.items()}
-    pools = {name: pool_path(runs.work, fills[seed]) for (arm, seed), name in names.items() if arm in FROM_FILLED}
+    pools = {name: pool_path(runs.work, fills[seed]) for (arm, seed), name in names.items() if arm in SHARES}
     done = runs.run(configs, pools)
     rows = []
     for seed in seeds:
         costs = told_of_experience(filled[fills[seed]])["filled"]
         row: dict[str, Any] = {"seed": seed, "filling_episodes": costs["attempts"] + costs["trials"]}
-        for arm in ARMS:
+        for arm in setting.arms:
             row[arm] = told_of(done[names[arm, seed]], setting.goal, setting.episodes)
         rows.append(row)
     return {
         "houses": setting.houses,
+        "shape": list(setting.shape),
         "goal": setting.goal,
         "episodes": setting.episodes,
-        "arms": {arm: _arm(rows, arm) for arm in ARMS},
-        "differences": {arm: _differences(rows, arm) for arm in ARMS if arm != NONE},
+        "arms": {arm: _arm(rows, arm) for arm in setting.arms},
+        "differences": {arm: _differences(rows, arm) for arm in setting.arms if arm != NONE},
         "filling_episodes": round(statistics.fmean(row["filling_episodes"] for row in rows)),
         "seeds": rows,
     }
@@ -150,7 +170,7 @@ def _differences(rows: Sequence[dict[str, Any]], arm: str) -> dict[str, Any]:
         key: effect_of(paired_interval([row[arm][key] - row[NONE][key] for row in rows]), len(rows))
         for key in ("episodes_to_goal", "mean", "last")
     }
-    if arm in FROM_FILLED:
+    if arm in SHARES:
         costs = [row[arm]["episodes_to_goal"] + row["filling_episodes"] - row[NONE]["episodes_to_goal"] for row in rows]
         found["episodes_to_goal_with_filling"] = effect_of(paired_interval(costs), len(rows))
     return found

@@ -16,7 +16,6 @@ from benchmarks.evolution import paired_interval
 from benchmarks.experience import effect_text, training_table, uplift_table
 from benchmarks.experience_modes import CYCLES, SAMPLES, digest_of, modes, modes_config, steps_of
 from benchmarks.experience_training import (
-    ARMS,
     CREDITS,
     EIGHTH,
     HALF,
@@ -32,7 +31,6 @@ from benchmarks.kept_runs import KeptRuns, copy_pool, finished
 from trainer.envs.base import Split
 from trainer.envs.house_rules import HouseRules, fixed_houses
 from trainer.experience.leaks import guarded_rows
-from trainer.experience.manager import RolloutMode
 from trainer.experience.mixing import guided_rows
 from trainer.experience.pool import ExperiencePool
 from trainer.experience.records import Evidence, ExperienceRecord
@@ -101,11 +99,15 @@ def test_a_pool_is_copied_with_what_its_log_holds(tmp_path: Path) -> None:
 
 def test_arms_differ_in_their_experience_only() -> None:
     for setting in SETTINGS.values():
-        plain = [training_config(arm, 3, setting).model_copy(update={"experience": None}) for arm in ARMS]
+        plain = [training_config(arm, 3, setting).model_copy(update={"experience": None}) for arm in setting.arms]
         assert len({one.model_dump_json() for one in plain}) == 1
-        assert (plain[0].env_args["count"], plain[0].episodes_per_step) == (setting.houses, 32)
-        assert sum(guided_rows(RolloutMode.MIXED, 0.125, plain[0].num_generations, 1, 1, 0)) == 1
-    configs = {arm: training_config(arm, 3, SETTINGS[4]) for arm in ARMS}
+        assert (plain[0].env_args["count"], plain[0].num_generations) == (setting.houses, setting.shape[1])
+        own = training_config(OWN, 3, setting).experience
+        assert own is not None
+        assert sum(guided_rows(own.train_rollout_mode, own.rollout_ratio, setting.shape[1], 1, 1, 0)) == 1
+    names = {one.name(arm, 3) for one in SETTINGS.values() for arm in one.arms}
+    assert len(names) == sum(len(one.arms) for one in SETTINGS.values())
+    configs = {arm: training_config(arm, 3, SETTINGS["houses"]) for arm in SETTINGS["houses"].arms}
     assert configs[NONE].experience is None
     sections = [one for arm in (HALF, EIGHTH, OWN) if (one := configs[arm].experience) is not None]
     assert [(one.strips, one.updates, one.rollout_ratio) for one in sections] == [
@@ -167,8 +169,9 @@ def test_tables_show_what_was_measured() -> None:
         {
             "goal": 0.4,
             "episodes": 1024,
-            "arms": dict.fromkeys(ARMS, arm),
+            "arms": dict.fromkeys((NONE, HALF, OWN), arm),
             "houses": 4,
+            "shape": [4, 8],
             "differences": {
                 HALF: effects,
                 OWN: {key: one for key, one in effects.items() if key != "episodes_to_goal_with_filling"},
