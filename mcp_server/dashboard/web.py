@@ -35,6 +35,8 @@ class Dashboard:
     source: Source
     access: Access
     deciding: Deciding
+    on_open: Callable[[], None]
+    """Called when it is about to answer, with the server's own handling of signals in place."""
 
     def application(self) -> ASGIApp:
         """The guarded ASGI application."""
@@ -53,6 +55,7 @@ class Dashboard:
 
     @asynccontextmanager
     async def _open(self, app: Starlette) -> AsyncIterator[None]:
+        self.on_open()
         try:
             yield
         finally:  # here too, as SIGTERM ends the process as soon as the server has closed
@@ -152,12 +155,12 @@ def link_to(access: Access) -> str:
 def serve(
     source: Source, port: int, deciding: Deciding, on_ready: Callable[[Access], None], wants_link: int | None
 ) -> None:
-    """Serves on 127.0.0.1 until SIGINT or SIGTERM. `on_ready(access)` is called once the socket listens, and again
+    """Serves on 127.0.0.1 until SIGINT or SIGTERM. `on_ready(access)` is called when it is about to answer, and again
     whenever a line comes in on the terminal `wants_link` (a file descriptor). Raises HttpError, OSError."""
     with bind(Address(port=port)) as listening:
         access = Access(int(listening.getsockname()[1]))
         config = uvicorn.Config(
-            Dashboard(source, access, deciding).application(),
+            Dashboard(source, access, deciding, lambda: on_ready(access)).application(),
             log_level="warning",
             access_log=False,
             server_header=False,
@@ -174,7 +177,6 @@ def serve(
 
         note_open(source.root, access.port, deciding.allowed, os.getpid())
         try:
-            on_ready(access)
             anyio.run(serving)
         finally:
             note_closed(source.root, access.port)
