@@ -10,10 +10,10 @@ from mcp.server.mcpserver import MCPServer
 server: MCPServer = MCPServer("bare", log_level="WARNING")
 
 
-@server.tool()
-def ping(text: str = "") -> str:
-    """Answers."""
-    return f"pong {text}"
+@server.tool(structured_output=False)
+def ping(size: int = 4) -> str:
+    """Answers with so many characters."""
+    return "x" * size
 
 
 if __name__ == "__main__":

@@ -4,10 +4,12 @@
 
 - start: from `exec` to the answer of `initialize`, by hand-written JSON; starts alternate, ratio of medians.
 - read: `list_runs` of a workspace with twenty runs, five calls in flight, against the bare tool under the same client.
+  Both answers have the same number of bytes (`answer_bytes`): one line of text and data here, plain text there. Ours
+  is on record before it leaves. Besides the latency, the processor time that a call takes in server and client.
 - clients: fifty HTTP clients with a hundred calls each; every answer is counted.
 - memory: resident memory over ten thousand calls, after the first thousand.
 
-Prints `{start_ratio, read_ratio, read_p50_ms, clients: {calls, answered}, memory_growth_mb, …}`.
+Prints `{start_ratio, read_ratio, read_p50_ms, read_cpu_ratio, clients: {calls, answered}, memory_growth_mb, …}`.
 """
 
 import argparse
@@ -18,8 +20,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -106,28 +109,72 @@ async def timed_calls(client: Client, tool: str, arguments: dict[str, Any], coun
     return seconds
 
 
+@dataclass
+class Side:
+    """One of the two servers, and what its calls took."""
+
+    client: Client
+    process: psutil.Process
+    tool: str
+    arguments: dict[str, Any]
+    latencies: list[list[float]] = field(default_factory=list)
+    """Seconds of each call, turn by turn."""
+    processor_s: list[float] = field(default_factory=list)
+    """Of server and client together, turn by turn."""
+
+    async def turn(self, count: int, *, counts: bool) -> None:
+        """`count` calls; with `counts` they are kept."""
+        began = self._used_s()
+        latencies = await timed_calls(self.client, self.tool, self.arguments, count)
+        if counts:
+            self.processor_s.append(self._used_s() - began)
+            self.latencies.append(latencies)
+
+    async def answer_bytes(self) -> int:
+        """Length of the answer of its call as JSON."""
+        result = await self.client.call_tool(self.tool, self.arguments)
+        return len(result.model_dump_json(by_alias=True, exclude_none=True))
+
+    def _used_s(self) -> float:
+        used = self.process.cpu_times()
+        return used.user + used.system + time.process_time()
+
+
+@asynccontextmanager
+async def connected(command: list[str], tool: str, arguments: dict[str, Any]) -> AsyncIterator[Side]:
+    """A server of its own over stdio."""
+    before = {one.pid for one in psutil.Process().children()}
+    with open(os.devnull, "w", encoding="utf-8") as log:
+        parameters = StdioServerParameters(command=command[0], args=command[1:])
+        async with Client(stdio_client(parameters, errlog=log)) as client:
+            (process,) = [one for one in psutil.Process().children() if one.pid not in before]
+            yield Side(client, process, tool, arguments)
+
+
 async def reads(root: Path, count: int, rounds: int = 5) -> dict[str, Any]:
     """Both servers under the same client, in turns; the first turn of each does not count."""
-    found: dict[str, list[list[float]]] = {"ours": [], "bare": []}
-    own_command, *own_arguments = ours(root)
-    bare_command, *bare_arguments = BARE
-    with open(os.devnull, "w", encoding="utf-8") as log:
-        own_client = Client(stdio_client(StdioServerParameters(command=own_command, args=own_arguments), errlog=log))
-        bare_client = Client(stdio_client(StdioServerParameters(command=bare_command, args=bare_arguments), errlog=log))
-        async with own_client, bare_client:
-            for number in range(rounds + 1):
-                one = await timed_calls(own_client, "list_runs", {}, count)
-                other = await timed_calls(bare_client, "ping", {"text": "x"}, count)
-                if number:
-                    found["ours"].append(one)
-                    found["bare"].append(other)
-    ratios = [statistics.median(a) / statistics.median(b) for a, b in zip(found["ours"], found["bare"], strict=True)]
-    everything = sorted(second for one in found["ours"] for second in one)
+    async with connected(ours(root), "list_runs", {}) as own, connected(BARE, "ping", {"size": 0}) as bare:
+        wanted = await own.answer_bytes()
+        bare.arguments["size"] = wanted - await bare.answer_bytes()
+        if await bare.answer_bytes() != wanted:
+            raise SystemExit("the answers differ in length")
+        for number in range(rounds + 1):
+            await own.turn(count, counts=number > 0)
+            await bare.turn(count, counts=number > 0)
+    ratios = [
+        statistics.median(one) / statistics.median(other)
+        for one, other in zip(own.latencies, bare.latencies, strict=True)
+    ]
+    everything = sorted(second for one in own.latencies for second in one)
     return {
         "read_ratio": round(statistics.median(ratios), 3),
         "read_p50_ms": round(1000 * statistics.median(everything), 2),
         "read_p95_ms": round(1000 * everything[int(0.95 * len(everything))], 2),
-        "bare_p50_ms": round(1000 * statistics.median([s for one in found["bare"] for s in one]), 2),
+        "bare_p50_ms": round(1000 * statistics.median([s for one in bare.latencies for s in one]), 2),
+        "read_cpu_ratio": round(sum(own.processor_s) / sum(bare.processor_s), 3),
+        "read_cpu_ms": round(1000 * sum(own.processor_s) / (rounds * count), 2),
+        "bare_cpu_ms": round(1000 * sum(bare.processor_s) / (rounds * count), 2),
+        "answer_bytes": wanted,
         "reads": rounds * count,
     }
 
@@ -213,7 +260,10 @@ def table(document: dict[str, Any]) -> str:
             f"start to first answer  {document['start_s']:.3f} s, bare server {document['bare_start_s']:.3f} s: "
             f"{document['start_ratio']:.2f} times as long",
             f"read-only call         p50 {document['read_p50_ms']} ms, p95 {document['read_p95_ms']} ms, bare tool p50 "
-            f"{document['bare_p50_ms']} ms: {document['read_ratio']:.2f} times as long ({IN_FLIGHT} in flight)",
+            f"{document['bare_p50_ms']} ms: {document['read_ratio']:.2f} times as long ({IN_FLIGHT} in flight, "
+            f"{document['answer_bytes']} bytes each)",
+            f"                       processor {document['read_cpu_ms']} ms in server and client, bare tool "
+            f"{document['bare_cpu_ms']} ms: {document['read_cpu_ratio']:.2f} times as much",
             f"{CLIENTS} HTTP clients        {clients['answered']} of {clients['calls']} calls answered, "
             f"{clients['calls_per_s']} a second",
             f"memory                 {document['memory_mb']} MB, {document['memory_growth_mb']:+} MB over "
