@@ -184,10 +184,11 @@ def test_tables_show_what_was_measured() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_small_measurements_end_to_end(tmp_path: Path) -> None:
     with KeptRuns(tmp_path, print) as runs:
         found = uplift(runs, (1, 2), {seed: fill_config(seed, 2, 8, 32) for seed in (1, 2)})
-        rows = modes(runs, 1, max_steps=2)
+        rows = modes(runs, 1, max_steps=2, problems=8, test_problems=8)
     assert found["pairs"] == 2
     assert found["leaks"] == {"offered": 128, "refused": 128}
     by_mode = {row["mode"]: row for row in rows}
