@@ -53,7 +53,8 @@ def skill_difference(source: Source, skill: str, question: Question) -> dict[str
     from skill_bank.difference import compare
 
     home = _home_with(source, skill)
-    numbers = [one.number for one in home.bank.history(skill)]
+    records = {one.number: one for one in home.bank.history(skill)}
+    numbers = list(records)
     if not numbers:
         raise NotThere(f"{skill} has no version yet")
     newer = question.number("to", numbers[-1], 1, 10**6)
@@ -73,7 +74,14 @@ def skill_difference(source: Source, skill: str, question: Question) -> dict[str
         "diff": change.text[:MAX_DIFF],
         "diff_cut": len(change.text) > MAX_DIFF,
         "policy": [one.as_dict() for one in change.policy],
+        "profiles": _profiles_that_differ(records[older], records[newer]),
     }
+
+
+def _profiles_that_differ(older: "VersionRecord", newer: "VersionRecord") -> list[str]:
+    """Profiles under which the skill compiles to something else: a patch made for one changes nothing without it."""
+    names = {*older.profiles, *newer.profiles}
+    return sorted(name for name in names if older.profiles.get(name) != newer.profiles.get(name))
 
 
 def _home_with(source: Source, skill: str) -> "Home":

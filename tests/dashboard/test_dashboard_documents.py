@@ -15,6 +15,8 @@ from mcp_server.dashboard.documents import ANSWERS, answer
 from mcp_server.dashboard.shaping import MAX_DEPTH, MAX_TEXT, BadQuestion, NotThere, Question, paged, shaped
 from mcp_server.dashboard.source import Source
 from mcp_server.state import ServerState
+from optimizer.approvals import Channel
+from optimizer.promote import approve, promote
 
 # ---- bounds
 
@@ -213,7 +215,8 @@ def test_skills(made_once: Made) -> None:
     assert names["rllm-config"]["version"] == 1
     page = ask(made_once, "skills/rllm-config")
     assert [one["version"] for one in page["versions"]] == [1]
-    assert ask(made_once, "skills/rllm-config/changes")["diff"] == ""
+    same = ask(made_once, "skills/rllm-config/changes")
+    assert (same["diff"], same["policy"], same["profiles"]) == ("", [], [])
     with pytest.raises(NotThere, match="versions 1 to 1"):
         ask(made_once, "skills/rllm-config/changes", to="2")
 
@@ -230,3 +233,16 @@ def test_every_document_is_small(made_once: Made) -> None:
     ]
     for path in paths:
         assert len(json.dumps(ask(made_once, path))) < 64_000, path
+
+
+def test_what_a_patch_changed_in_a_skill(made: Made) -> None:
+    home = made.state.home()
+    approve(home, made.patch_id, Channel.TERMINAL)
+    promote(home, made.patch_id)
+    found = ask(made, "skills/rllm-config/changes")
+    assert (found["from"], found["to"], found["profiles"]) == (1, 2, [])
+    (change,) = found["policy"]
+    assert (change["key"], change["after"], change["patch"]) == ("temperature.default", 0.9, made.patch_id)
+    assert "+Warmer." in found["diff"]
+    assert ask(made, "overview")["in_force"] == 1
+    assert [one["kind"] for one in ask(made, f"patches/{made.patch_id}")["audit"]] == ["approved", "promoted"]

@@ -151,7 +151,7 @@ async function skillView(name, range) {
       "div", { class: "stack" },
       head({ to: "#/skills", name: "Skills" }, name, [badge(page.group, ""), page.pinned ? badge(`pinned to ${page.pinned}`, "warn") : null].filter(Boolean)),
       page.versions.length ? el("ul", { class: "rows", "data-list": true }, page.versions.map(row)) : none("It was not compiled yet."),
-      change && change.from !== change.to ? card(`From version ${change.from} to ${change.to}`, change.policy.length ? table([{ name: "value" }, { name: "where" }, { name: "before" }, { name: "after" }, { name: "by" }], change.policy.map((one) => [el("code", {}, one.key), condition(one.when), plain(one.before), el("strong", {}, plain(one.after)), one.patch]), "Policy values that differ") : null, change.diff || !change.policy.length ? diff(change.diff, "Text that differs") : null) : null,
+      change && change.from !== change.to ? card(`From version ${change.from} to ${change.to}`, change.policy.length ? table([{ name: "value" }, { name: "where" }, { name: "before" }, { name: "after" }, { name: "by" }], change.policy.map((one) => [el("code", {}, one.key), condition(one.when), plain(one.before), el("strong", {}, plain(one.after)), one.patch]), "Policy values that differ") : null, change.diff || !change.policy.length ? diff(change.diff, "Text that differs") : null, change.profiles.length ? el("p", { class: "small soft" }, `It differs under ${change.profiles.length === 1 ? "profile" : "profiles"} ${change.profiles.join(", ")}.`) : null) : null,
     ),
   };
 }
