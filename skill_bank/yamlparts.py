@@ -40,25 +40,29 @@ def parse_parts(text: str, first_line: int = 1) -> Parts:
     return Parts(root, tuple(refused))
 
 
+_MAX_DEPTH = 20
+"""Blocks inside each other that are taken apart."""
+
+
 @dataclass
 class _Salvage:
     problems: list[YamlProblem] = field(default_factory=list)
     lost: set[tuple[str, ...]] = field(default_factory=set)
 
-    def read(self, lines: list[str], first: int, path: tuple[str, ...]) -> Node | None:
+    def read(self, lines: list[str], first: int, path: tuple[str, ...], depth: int = 0) -> Node | None:
         """The tree of consecutive lines, as far as it can be read; None: nothing of it."""
         try:
             root, refused = read_tree("\n".join(lines), first)
         except YamlProblem as problem:
             pieces = list(_pieces(lines))
-            if len(pieces) > 1 or (pieces and _is_entry(pieces[0][1][0].lstrip())):
-                return self._join(pieces, first, path)
+            if depth < _MAX_DEPTH and (len(pieces) > 1 or (pieces and _is_entry(pieces[0][1][0].lstrip()))):
+                return self._join(pieces, first, path, depth + 1)
             self.problems.append(problem)
             return None
         self.problems += refused
         return root
 
-    def _join(self, pieces: list[tuple[int, list[str]]], first: int, path: tuple[str, ...]) -> Node:
+    def _join(self, pieces: list[tuple[int, list[str]]], first: int, path: tuple[str, ...], depth: int) -> Node:
         fields: dict[str, Node] = {}
         items: list[Node] = []
         for start, piece in pieces:
@@ -66,26 +70,26 @@ class _Salvage:
             bare = piece[0].lstrip()
             if bare.startswith("- "):
                 inner = [piece[0].replace("- ", "  ", 1), *piece[1:]]
-                if (item := self.read(inner, line, path)) is not None:
+                if (item := self.read(inner, line, path, depth)) is not None:
                     items.append(item)
                 continue
             key = _key_of(bare)
             if key in fields:
                 self.problems.append(YamlProblem(line, f"the key '{key}' occurs twice"))
-            elif (value := self._value(piece, key, line, path)) is not None:
+            elif (value := self._value(piece, key, line, path, depth)) is not None:
                 fields[key] = value
             elif key:
                 self.lost.add((*path, key))
         return Node(items if items and not fields else fields, first)
 
-    def _value(self, piece: list[str], key: str, line: int, path: tuple[str, ...]) -> Node | None:
+    def _value(self, piece: list[str], key: str, line: int, path: tuple[str, ...], depth: int) -> Node | None:
         """The value of one entry `key: …`."""
         children = _children(piece)
         try:
             entry, refused = read_tree("\n".join(piece), line)
         except YamlProblem as problem:
             if children is not None:
-                inner = self.read(children, line + 1, (*path, key))
+                inner = self.read(children, line + 1, (*path, key), depth)
                 return None if inner is None else Node(inner.value, inner.line, inner.flow, line)
             self.problems.append(problem)
             return None

@@ -120,6 +120,8 @@ def scalar_of(text: str) -> str | int | float | bool | None:
     return _scalar(_tag_of(text), text)
 
 
+MAX_DEPTH = 100
+"""Collections inside each other that are read: nobody writes more, and every reader of a tree goes down it."""
 _ALLOWED_TAGS = frozenset(_TAG + name for name in ("null", "bool", "int", "float", "str", "seq", "map"))
 
 
@@ -131,9 +133,12 @@ class _Tree:
         self._seen: set[int] = set()
         self.refused: list[YamlProblem] = []
 
-    def convert(self, node: Any, key_line: int = 0) -> Node | None:
+    def convert(self, node: Any, key_line: int = 0, depth: int = 0) -> Node | None:
         """The tree below a node of the parser; None where it is refused."""
         line = node.start_mark.line + self._shift
+        if depth > MAX_DEPTH:
+            self._refuse(line, f"more than {MAX_DEPTH} mappings and lists inside each other")
+            return None
         if id(node) in self._seen:
             self._refuse(line, "anchors and aliases (&, *) are not allowed; write the value out")
             return None
@@ -144,7 +149,7 @@ class _Tree:
         if isinstance(node, yaml.ScalarNode):
             return Node(_scalar(node.tag, node.value), line, False, key_line)
         if isinstance(node, yaml.SequenceNode):
-            items = [found for one in node.value if (found := self.convert(one)) is not None]
+            items = [found for one in node.value if (found := self.convert(one, 0, depth + 1)) is not None]
             return Node(items, line, bool(node.flow_style), key_line)
         fields: dict[str, Node] = {}
         for key, value in node.value:
@@ -153,7 +158,7 @@ class _Tree:
                 self._refuse(at, "a key must be a word")
             elif key.value in fields:
                 self._refuse(at, f"the key '{key.value}' occurs twice")
-            elif (child := self.convert(value, at)) is not None:
+            elif (child := self.convert(value, at, depth + 1)) is not None:
                 fields[key.value] = child
         return Node(fields, line, bool(node.flow_style), key_line)
 
@@ -176,7 +181,7 @@ def read_tree(text: str, first_line: int = 1) -> tuple[Node, list[YamlProblem]]:
         line = first_line + (min(mark.line, text.count("\n")) if mark is not None else 0)
         what = error.problem or error.context or "not YAML"
         raise YamlProblem(line, f"not YAML: {what}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise YamlProblem(first_line, f"not YAML: {error}") from error
     if node is None:
         return Node(None, first_line), []

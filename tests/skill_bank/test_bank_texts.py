@@ -48,6 +48,8 @@ def test_scalars_of_the_core_schema(text: str, value: object) -> None:
         ("a: 1\n  b: 2", 2, "not YAML"),
         ("? [1]\n: 2", 1, "word"),
         ("a: 1\n---\nb: 2", 2, "not YAML"),
+        ("a: 1\nb: " + "[" * 150 + "]" * 150, 2, "inside each other"),
+        ("a: 1\nb: " + "[" * 5000, 2, "not YAML"),
     ],
 )
 def test_what_is_not_strict_yaml_is_refused_with_its_line(text: str, line: int, word: str) -> None:
