@@ -21,8 +21,13 @@ EVENTS = (
 WITH_MATCHER = frozenset({"PostToolUse", "PostToolUseFailure"})
 """Events whose groups are chosen by the tool's name."""
 
+WAITED_FOR = frozenset({"Stop", "SubagentStop", "SessionEnd"})
+"""Events that the client waits for, some hundredths of a second each; all others are recorded beside its work. Without
+a terminal (`claude -p`) it exits as soon as a turn has ended and takes asynchronous hooks with it: waiting for the end
+of the turn keeps that event, and those that came before it."""
+
 HOOK_TIMEOUT_S = 30
-"""Seconds; a hook takes a few hundredths. Asynchronous hooks are not waited for anyway."""
+"""Seconds; a hook takes a few hundredths."""
 
 HOOK_NAME, SERVER_NAME = "mcp-evo-hook", "mcp-evo"
 
@@ -37,7 +42,8 @@ def hook_command(connection: Connection) -> str:
 
 def hook_group(event: str, command: str) -> dict[str, Any]:
     """The group of one event."""
-    handler = {"type": "command", "command": command, "async": True, "timeout": HOOK_TIMEOUT_S}
+    beside = {} if event in WAITED_FOR else {"async": True}
+    handler = {"type": "command", "command": command, **beside, "timeout": HOOK_TIMEOUT_S}
     return {"matcher": "*", "hooks": [handler]} if event in WITH_MATCHER else {"hooks": [handler]}
 
 

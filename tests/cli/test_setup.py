@@ -111,10 +111,11 @@ def test_the_hooks_are_as_documented() -> None:
         *("PostToolUse", "PostToolUseFailure", "UserPromptSubmit", "Stop"),
         *("SubagentStart", "SubagentStop", "SessionStart", "SessionEnd"),
     }
-    handler = {"type": "command", "command": "/opt/x/bin/mcp-evo-hook", "async": True, "timeout": 30}
+    handler = {"type": "command", "command": "/opt/x/bin/mcp-evo-hook", "timeout": 30}
     for event, groups in document["hooks"].items():
         matched = {"matcher": "*"} if event in ("PostToolUse", "PostToolUseFailure") else {}
-        assert groups == [{**matched, "hooks": [handler]}]
+        waited_for = event in ("Stop", "SubagentStop", "SessionEnd")
+        assert groups == [{**matched, "hooks": [handler if waited_for else {**handler, "async": True}]}]
 
 
 def test_a_hook_that_would_not_find_its_workspace_is_told() -> None:

@@ -47,7 +47,13 @@ class NpmTool:
     @property
     def installed(self) -> bool:
         """Whether it is there, whole: the folder appears by a rename when all is in it."""
-        return all((self.binaries / program).exists() for program in (self.program, "node"))
+        wanted = (self.program, "node") if self.brings_node else (self.program,)
+        return all((self.binaries / program).exists() for program in wanted)
+
+    @property
+    def brings_node(self) -> bool:
+        """Whether it runs on a Node.js of its own."""
+        return NODE in self.packages
 
     def install(self) -> None:
         """Installs it where it is missing. Raises ToolsUnavailable where npm is missing or its registry unreachable."""
@@ -75,7 +81,8 @@ class NpmTool:
             if done.returncode != 0:
                 last = (done.stderr.strip().splitlines() or ["no reason given"])[0]
                 raise ToolsUnavailable(f"npm cannot install {', '.join(self.packages)}: {last[:300]}")
-            if not (Path(staging) / "node_modules" / ".bin" / "node").exists():  # npm may be set to run no scripts
+            node = Path(staging) / "node_modules" / ".bin" / "node"
+            if self.brings_node and not node.exists():  # npm may be set to run no scripts
                 raise ToolsUnavailable(f"npm installed {NODE} without its program: allow its install script")
             os.chmod(staging, 0o755)
             if not self.installed:

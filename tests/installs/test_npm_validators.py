@@ -7,13 +7,11 @@ an account: nothing of this is a conversation with a model.
 import json
 import os
 import subprocess
-import sys
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from npm_tools import NpmTool, ToolsUnavailable
+from npm_clients import CLAUDE_CODE, MCPB, Run, installed_program, runner
 
 from mcp_server.cli.setup import compiled_skills
 from mcp_server.installs.bundle import archive, bundle_files
@@ -24,39 +22,6 @@ from mcp_server.setup.types import Connection
 from skill_bank.files import write_bytes_atomic
 
 pytestmark = [pytest.mark.npm, pytest.mark.timeout(600)]
-
-MCPB = NpmTool("mcpb", ("@anthropic-ai/mcpb@2.1.2",), "mcpb")
-
-CLAUDE_CODE = NpmTool("claude-code", ("@anthropic-ai/claude-code@2.1.332",), "claude")
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
-
-
-def runner(tool: NpmTool, home: Path) -> Run:
-    """Runs the program: its words, and the exit code that they must have."""
-    try:
-        tool.install()
-    except ToolsUnavailable as error:
-        pytest.skip(str(error))
-    home.mkdir()
-    quiet = {"DISABLE_AUTOUPDATER": "1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
-    programs = f"{Path(sys.executable).parent}{os.pathsep}{tool.environment(home)['PATH']}"
-
-    def run(*words: str, folder: Path = home, code: int = 0) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [*tool.command, *words],
-            env={**tool.environment(home), **quiet, "PATH": programs},
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == code, done.stdout + done.stderr
-        return done
-
-    return run
 
 
 @pytest.fixture
@@ -71,10 +36,7 @@ def claude(tmp_path: Path) -> Run:
 
 @pytest.fixture
 def program() -> Path:
-    installed = Path(sys.executable).with_name("mcp-evo")
-    if not installed.is_file():
-        pytest.skip(f"mcp-evo is not installed beside {sys.executable}")
-    return installed
+    return installed_program()
 
 
 @pytest.mark.parametrize("portable", [True, False])

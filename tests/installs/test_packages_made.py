@@ -30,7 +30,7 @@ from mcp_server.installs.plugin import plugin_files
 from mcp_server.installs.registry import NAME, registry_document
 from mcp_server.installs.writing import RECORD, WriteError, write_folder
 from mcp_server.server import SERVER_NAME, build_server
-from mcp_server.setup.entries import EVENTS
+from mcp_server.setup.entries import EVENTS, WAITED_FOR
 from mcp_server.setup.types import Connection
 
 ROOT = Path(__file__).parents[2]
@@ -79,7 +79,8 @@ def test_the_plugin_runs_the_commands_that_the_package_installs(plugin: dict[str
     assert set(hooks.hooks) == set(EVENTS)
     commands = {one.command for groups in hooks.hooks.values() for group in groups for one in group.hooks}
     assert commands == {"mcp-evo-hook"}
-    assert all(one.run_async for groups in hooks.hooks.values() for group in groups for one in group.hooks)
+    for event, groups in hooks.hooks.items():
+        assert all(one.run_async is (None if event in WAITED_FOR else True) for group in groups for one in group.hooks)
     servers = ServersFile.model_validate(json_of(plugin, ".mcp.json")).mcpServers
     assert {name: (one.command, one.args) for name, one in servers.items()} == {SERVER_NAME: ("mcp-evo", ["serve"])}
     assert {"mcp-evo", "mcp-evo-hook"} <= installed
