@@ -7,7 +7,7 @@ tell. What lies in few small files, every server looks at itself (`places`).
 """
 
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -90,22 +90,17 @@ class Updates:
         for uri in uris:
             await self.bus.publish(ResourceUpdated(uri=uri))
             for session in list(self._subscribed.get(uri, [])):
-                await self._send(uri, session, session.send_resource_updated(uri))
+                try:
+                    with anyio.fail_after(SEND_TIMEOUT_S):
+                        await session.send_resource_updated(uri)
+                except (TimeoutError, OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+                    logger.debug("a client is not told of %s any more: %s", uri, error)
+                    self._drop(uri, session)
 
     async def publish_list(self) -> None:
-        """Tells everyone who asked about any resource that another list of them is in force."""
+        """Tells everyone who asked that the list of resources is another one. The older era is not told: its
+        handshake says so, and only what was subscribed there is looked at."""
         await self.bus.publish(ResourcesListChanged())
-        clients = {id(one.client_params): (uri, one) for uri, some in self._subscribed.items() for one in some}
-        for uri, session in clients.values():
-            await self._send(uri, session, session.send_resource_list_changed())
-
-    async def _send(self, uri: str, session: ServerSession, notice: Awaitable[None]) -> None:
-        try:
-            with anyio.fail_after(SEND_TIMEOUT_S):
-                await notice
-        except (TimeoutError, OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-            logger.debug("a client is not told of %s any more: %s", uri, error)
-            self._drop(uri, session)
 
 
 async def watch(state: ServerState, updates: Updates) -> None:

@@ -46,6 +46,7 @@ def _template() -> Path:
     _rounds(home, patches)
     _sessions(home)
     _lessons(home)
+    home.index.refresh()
     return home.root
 
 

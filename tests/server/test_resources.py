@@ -13,7 +13,7 @@ import pytest
 from filled import EVENTS, EVOLUTION, filled_workspace
 from http_helpers import serving
 from mcp import Client, MCPError
-from mcp_types import INVALID_PARAMS, ResourceListChangedNotification, ResourceUpdatedNotification
+from mcp_types import INVALID_PARAMS, ResourceUpdatedNotification
 from server_helpers import in_memory, parameters
 
 from mcp_server import notifying, resource_views
@@ -180,12 +180,17 @@ def promote(bank: SkillBank) -> None:
     bank.activate("rllm-run", "look-twice")
 
 
-def change_everything(home: Home) -> None:
-    """Changes one thing of each kind."""
+def go_on(home: Home) -> None:
+    """A run and a session go on."""
     append_json(home.workspace.runs / "run-002" / "metrics.jsonl", {"step": 999})
     line = home.trajectories.file("session-01").read_bytes().splitlines()[1]
     with open(home.trajectories.file("session-01"), "ab") as stream:
         stream.write(line.replace(b"session-01-1", b"session-01-new") + b"\n")
+
+
+def change_everything(home: Home) -> None:
+    """Changes one thing of each kind."""
+    go_on(home)
     home.patches.move("patch-000", Stage.REJECTED, "no")
     store = RoundStore(home.root)
     store.move(store.read(2), RoundState.CLOSED)
@@ -211,11 +216,16 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notifying, "LOOK_S", 0.1)
 
 
-async def settled(home: Home) -> None:
-    """The watcher holds the lease and has had its first look."""
-    while not (home.root / "lease").exists() or not home.index.path.exists():
+async def keep_changing(home: Home) -> None:
+    """Changes everything once somebody looks; then a run and a session go on, as they do: what is written while a
+    watcher has its first look belongs to what it found."""
+    while not (home.root / "lease").exists():
         await anyio.sleep(0.05)
     await anyio.sleep(1.0)
+    await anyio.to_thread.run_sync(change_everything, home)
+    while True:
+        await anyio.sleep(1.0)
+        await anyio.to_thread.run_sync(go_on, home)
 
 
 @pytest.mark.usefixtures("soon")
@@ -232,14 +242,15 @@ async def all_told(home: Home, events: Any) -> None:
     """Changes everything and waits until all of it was told; nothing else may be."""
     told: set[str] = set()
     listed = False
-    with anyio.move_on_after(WITHIN_S):
-        await settled(home)
-        await anyio.to_thread.run_sync(change_everything, home)
-        while told < CHANGED or not listed:
-            event = await anext(aiter(events))
-            uri = vars(event).get("uri")
-            listed = listed or uri is None
-            told |= {uri} - {None}
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(keep_changing, home)
+        with anyio.move_on_after(WITHIN_S):
+            while told < CHANGED or not listed:
+                event = await anext(aiter(events))
+                uri = vars(event).get("uri")
+                listed = listed or uri is None
+                told |= {uri} - {None}
+        tasks.cancel_scope.cancel()
     assert (told, listed) == (CHANGED, True)
 
 
@@ -257,24 +268,30 @@ class Messages:
 
     def __init__(self) -> None:
         self.told: set[str] = set()
-        self.listed = False
+        self.other: list[Any] = []
 
     async def take(self, message: Any) -> None:
         if isinstance(message, ResourceUpdatedNotification):
             self.told.add(str(message.params.uri))
-        elif isinstance(message, ResourceListChangedNotification):
-            self.listed = True
+        else:
+            self.other.append(message)
 
 
 async def subscribed(client: Client, home: Home, messages: Messages) -> None:
     for uri in [*CHANGED, *OTHERS]:
         await client.session.subscribe_resource(uri)
-    with anyio.move_on_after(WITHIN_S):
-        await settled(home)
-        await anyio.to_thread.run_sync(change_everything, home)
-        while messages.told < CHANGED or not messages.listed:
-            await anyio.sleep(0.05)
-    assert (messages.told, messages.listed) == (CHANGED, True)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(keep_changing, home)
+        with anyio.move_on_after(WITHIN_S):
+            while messages.told < CHANGED:
+                await anyio.sleep(0.05)
+        tasks.cancel_scope.cancel()
+    assert messages.told == CHANGED
+    assert messages.other == [], "what the handshake did not announce is not sent"
+    capabilities = client.server_capabilities
+    assert capabilities is not None
+    assert capabilities.resources is not None
+    assert (capabilities.resources.subscribe, capabilities.resources.list_changed) == (True, False)
 
 
 @asynccontextmanager
