@@ -5,7 +5,7 @@ const EDGE = { left: 46, right: 12, top: 10, bottom: 26 };
 // Steps from which a noisy curve is drawn twice: faint as it is, strong as its mean over neighbours.
 const SMOOTHED_FROM = 12;
 
-// About `count` round numbers between two values.
+// About `count` round numbers between two values, two at least.
 function ticks(low, high, count) {
   if (!(high > low)) return [low];
   const rough = (high - low) / Math.max(1, count);
@@ -13,7 +13,7 @@ function ticks(low, high, count) {
   const step = [1, 2, 5, 10].map((one) => one * power).find((one) => one >= rough);
   const found = [];
   for (let at = Math.ceil(low / step - 1e-9); at * step <= high + step * 1e-9; at += 1) found.push(at * step);
-  return found;
+  return found.length < 2 && count < 12 ? ticks(low, high, count + 1) : found;
 }
 
 function span(values) {

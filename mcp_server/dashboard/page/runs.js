@@ -56,7 +56,7 @@ function runRow(run) {
         "span", { class: "side" },
         sparkline(run.spark),
         el("span", { class: "figure" }, el("span", {}, run.after ? `${number(run.before && run.before.mean, 2)} → ${number(run.after.mean, 2)}` : number(run.reward, 2)), el("span", { class: "small" }, run.after ? "test success" : "reward")),
-        el("span", { class: "figure" }, el("span", {}, duration(run.seconds)), el("span", { class: "small" }, steps)),
+        el("span", { class: "figure" }, el("span", {}, duration(run.final ? run.seconds : Date.now() / 1000 - run.created_at)), el("span", { class: "small" }, steps)),
       ),
     ),
   );
