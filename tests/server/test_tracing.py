@@ -1,16 +1,17 @@
 """Spans: one a call, with name, outcome, duration and token, and nothing of what was said."""
 
-import json
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from http_helpers import over_http, serving
 from mcp_types import ElicitRequestParams, ElicitResult
-from server_helpers import in_memory
+from server_helpers import environment, in_memory
 
 from mcp_server import tracing
 from mcp_server.cli.serve import make_server
@@ -128,4 +129,37 @@ async def test_a_server_without_the_package_serves(root: Path, tmp_path: Path) -
     with serving(root, tmp_path / "log", **endpoint) as server:
         async with over_http(server, "auto") as caller:
             assert (await caller.ok("round_status"))["next"]
-    assert json.dumps(endpoint)
+
+
+def test_spans_arrive_where_the_variable_says() -> None:
+    """At a collector of our own, in a process of their own: a provider is set once."""
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="needs pip install 'mcp-evo[otel]'")
+    received: list[tuple[str, bytes]] = []
+
+    class Collector(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            received.append((self.path, self.rfile.read(int(self.headers["content-length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *arguments: Any) -> None:
+            """Nothing is printed."""
+
+    with HTTPServer(("127.0.0.1", 0), Collector) as collector:
+        thread = threading.Thread(target=collector.serve_forever, daemon=True)
+        thread.start()
+        code = (
+            "from mcp_server import tracing; from opentelemetry import trace; assert tracing.wanted();"
+            "assert tracing.start();"
+            "trace.get_tracer('x').start_span('tools/call list_runs').end()"
+        )
+        variables = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.server_port}",
+            "OTEL_EXPORTER_OTLP_COMPRESSION": "none",
+        }
+        subprocess.run([sys.executable, "-P", "-c", code], env=environment(**variables), check=True, timeout=120)
+        collector.shutdown()
+        thread.join(20)
+    assert [path for path, _ in received] == ["/v1/traces"]
+    assert b"tools/call list_runs" in received[0][1]
+    assert b"mcp-evo" in received[0][1]
