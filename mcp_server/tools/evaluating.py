@@ -280,7 +280,7 @@ async def _tell_time(ctx: EvoContext) -> None:
     began = time.monotonic()
     while True:
         await ctx.report_progress(time.monotonic() - began, None, "the model is loaded and answers")
-        await anyio.sleep(2 * PROGRESS_S)
+        await anyio.sleep(PROGRESS_S)
 
 
 def _turn(message: dict[str, Any]) -> Turn:

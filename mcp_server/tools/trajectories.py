@@ -55,27 +55,46 @@ class SegmentsAnswer(Answer):
     outcomes: dict[str, int] = Field(description="ok, failed, unknown.")
     segments: list[SegmentView] = Field(description="The newest.")
     total: int
+    cursor: str | None = Field(None, description="For those before.")
 
 
 async def segment_trajectories(
     ctx: EvoContext,
     session: Session = None,
     limit: Annotated[int, Field(ge=1, le=100)] = 20,
+    cursor: str | None = None,
 ) -> Annotated[CallToolResult, SegmentsAnswer]:
     """Use after training sessions, before analyze_trajectories: cuts recorded tool calls into segments by the skill in
     force, with layer and outcome. Default: all sessions."""
     found = await anyio.to_thread.run_sync(segment, state_of(ctx), session)
     segments = [one for each in found for one in each.segments]
+    end = len(segments) if cursor is None else _place_of(cursor, segments)
+    page = segments[max(0, end - limit) : end]
     data = SegmentsAnswer(
         sessions=[_session_view(one) for one in found[-20:]],
         layers=dict(Counter(one.layer for one in segments)),
         skills=dict(Counter(one.skill for one in segments if one.skill is not None)),
         outcomes=dict(Counter(one.outcome for one in segments)),
-        segments=[_segment_view(one) for one in segments[-limit:]],
+        segments=[_segment_view(one) for one in page],
         total=len(segments),
+        cursor=_cursor_of(page[0]) if page and end > limit else None,
         next=_after_segments(found),
     )
     return answer(f"{len(segments)} segments in {len(found)} session(s): {_counts(data.layers)}.", data)
+
+
+def _cursor_of(segment: "Segment") -> str:
+    return f"{segment.session}:{segment.id}"
+
+
+def _place_of(cursor: str, segments: "list[Segment]") -> int:
+    """How many segments come before the one that a cursor names."""
+    from optimizer.index.query import SearchError
+
+    for index, one in enumerate(segments):
+        if _cursor_of(one) == cursor:
+            return index
+    raise SearchError(f"cursor {clip(cursor, 140)!r} belongs to no listed segment: leave it out to begin anew")
 
 
 def _counts(counts: dict[str, int]) -> str:

@@ -29,6 +29,9 @@ LEGACY, MODERN = "legacy", "modern"
 
 TIMEOUT_S = 120.0
 
+CONNECT_TIMEOUT_MS = "60000"
+"""A server process on a machine that is busy with other tests may take long to start."""
+
 MIN_SKILLS = 10
 """Skills that have to be verified."""
 
@@ -78,7 +81,7 @@ class Inspector:
 
     def call(self, method: str, *arguments: str, code: int = OK, era: str = LEGACY, says: str = "") -> Answer:
         """One call that must end with `code` and print `says` somewhere."""
-        options = ["--protocol-era", era, "--method", method, *arguments]
+        options = ["--protocol-era", era, "--connect-timeout", CONNECT_TIMEOUT_MS, "--method", method, *arguments]
         command = [*INSPECTOR.command, "--cli", *options, *self._target]  # a command to start comes last, behind `--`
         done = subprocess.run(
             command,
@@ -189,7 +192,7 @@ def _resources(inspector: Inspector, called: Mapping[str, Answer]) -> None:
         "evo://trajectories/{layer}/{session}": (f"evo://trajectories/other/{session}", OK, "newest"),
         "evo://rounds/{number}": ("evo://rounds/1", PROTOCOL_ERROR, "there is no round 1"),
         "evo://patches/{patch_id}": (f"evo://patches/{patch}", OK, "Look twice"),
-        "evo://dashboard/{+path}": ("evo://dashboard/overview", OK, run),
+        "evo://dashboard/{+path}": ("evo://dashboard/overview", OK, "in_force"),
         "skill://{skill}/{+path}": ("skill://rllm-config/policy.json", OK, "application/json"),
     }
     for template in {one["uriTemplate"] for one in templates} | read.keys():

@@ -1,6 +1,8 @@
 """Every tool on a workspace with much of everything: answers are short, whole, and say what comes next."""
 
+import itertools
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from server_helpers import in_memory, text_of
 
 from mcp_server.answers import MAX_ANSWER_BYTES
 from mcp_server.tools import all_specs
+from trainer.runs.errors import RunError
 
 pytestmark = pytest.mark.anyio
 
@@ -59,7 +62,7 @@ REFUSED: dict[str, list[dict[str, Any]]] = {
     "compile_skills": [{"target": "no-such-skill"}],
     "rollback_skill": [{"skill": "rllm-run", "version": 99, "reason": "test"}],
     "round_status": [{"evolution": "no-such-evolution"}],
-    "segment_trajectories": [{"session": "no-such-session"}],
+    "segment_trajectories": [{"session": "no-such-session"}, {"cursor": "nothing"}],
     "propose_patch": [{"finding": "finding-none"}],
 }
 
@@ -121,13 +124,40 @@ async def test_refusals_of_every_tool_name_what_there_is_and_the_next_call(root:
 async def test_lists_are_read_page_by_page(root: Path) -> None:
     filled_workspace(root)
     async with in_memory(root, "auto") as caller:
-        for tool, key, name in (("list_runs", "runs", "run_id"), ("search_trajectories", "hits", "line")):
+        lists = (
+            ("list_runs", "runs", "run_id"),
+            ("search_trajectories", "hits", "line"),
+            ("segment_trajectories", "segments", "first_line"),
+        )
+        for tool, key, name in lists:
             seen: list[Any] = []
-            more: dict[str, Any] = {"session": "session-03"} if tool == "search_trajectories" else {}
+            more: dict[str, Any] = {"session": "session-03"} if tool.endswith("trajectories") else {}
             while True:
-                page = await caller.ok(tool, limit=20, **more)
+                page = await caller.ok(tool, limit=7, **more)
                 seen += [one[name] for one in page[key]]
                 if page.get("cursor") is None:
                     break
                 more["cursor"] = page["cursor"]
             assert len(seen) == len(set(seen)) == page["total"], tool
+
+
+async def test_a_model_that_takes_long_reports_progress_every_second(
+    root: Path, era: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(*arguments: object) -> None:
+        time.sleep(3.5)
+        raise RunError("that model never answers")
+
+    monkeypatch.setattr("mcp_server.evaluating.ask_model", slow)
+    told: list[float] = []
+
+    async def progress(value: float, total: float | None, message: str | None) -> None:
+        told.append(value)
+
+    async with in_memory(root, era) as caller:
+        result = await caller.client.call_tool("try_model", {"prompt": "x"}, progress_callback=progress)
+        assert isinstance(result, CallToolResult)
+        assert "that model never answers" in text_of(result)
+    assert len(told) >= 3
+    assert told == sorted(set(told)), "it only grows"
+    assert all(later - earlier < 2.0 for earlier, later in itertools.pairwise(told))
