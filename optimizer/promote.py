@@ -9,7 +9,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from optimizer.approvals import HERE, Approval, Channel, Origin, StaleApproval
+from optimizer.approvals import HERE, Approval, ApprovalError, Channel, Origin, StaleApproval
 from optimizer.home import Home
 from optimizer.patch_store import PatchError, PatchKind, PatchRecord, Stage
 from optimizer.stage import built, diff_of
@@ -69,12 +69,18 @@ def approve(
     reason: str | None = None,
     unproven: bool = False,
     origin: Origin = HERE,
+    shown: Digests | None = None,
 ) -> Approval:
-    """Records an approval of the patch as it is now. The caller has made sure that a person decided."""
+    """Records an approval of the patch as it is now. The caller has made sure that a person decided.
+
+    Raises ApprovalError where the digests are no longer those that were `shown`, PatchError, BankError.
+    """
     with _deciding(home, patch_id):
         record = home.patches.read(patch_id)
         check_may_approve(record, unproven=unproven, reason=reason)
         digests = current_digests(home, record)
+        if shown is not None and digests != shown:
+            raise ApprovalError(f"patch {patch_id} or its skill changed after it was shown: nothing was approved")
         note = f"unproven: {reason}" if unproven and record.verdict != BETTER else reason
         approval = home.ledger.record(
             patch_id,

@@ -2,7 +2,8 @@
 
 As in a terminal, approving asks for the beginning of the digest of the outcome. Beyond that the request holds the mark
 of everything the page showed (`patches.Seen.mark`), so a patch, a skill or a trial that changed meanwhile is refused.
-Clicks take turns under a lock: the second one finds the patch in another stage and is told so.
+Clicks take turns under a lock: the second one finds the patch in another stage and is told so. A decision in a terminal
+that comes in between is found by `approve`, which takes the digests that were shown.
 """
 
 import json
@@ -12,7 +13,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mcp_server.dashboard.patches import see
+from mcp_server.dashboard.patches import Seen, see
 from mcp_server.dashboard.shaping import BadQuestion, NotThere
 from mcp_server.dashboard.source import Source
 from optimizer.approvals import TYPED_CHARACTERS, ApprovalError, Channel, check_terminal, digest_typed
@@ -73,7 +74,7 @@ def decide(source: Source, patch_id: str, decision: Decision) -> dict[str, Any]:
     home = source.home()
     if home is None or patch_id not in home.patches.ids():
         raise NotThere(f"there is no patch {patch_id[:64]!r}")
-    with lock_of(home.patches.folder(patch_id) / "decision"):
+    with lock_of(home.patches.folder(patch_id) / "click"):
         seen = see(home, patch_id)
         if seen.record.stage in (Stage.ACTIVE, Stage.REJECTED, Stage.ARCHIVED):
             raise Refused(f"it is decided already: patch {patch_id} is {seen.record.stage}. Nothing was changed")
@@ -83,20 +84,20 @@ def decide(source: Source, patch_id: str, decision: Decision) -> dict[str, Any]:
             if decision.decision == "reject":
                 _reject(source, patch_id, decision)
             else:
-                _approve(source, patch_id, decision, seen.digests.result if seen.digests is not None else None)
+                _approve(source, patch_id, decision, seen)
         except (ApprovalError, PatchError, BankError) as error:
             raise Refused(str(error)) from error
         record = home.patches.read(patch_id)
     return {"patch_id": patch_id, "stage": str(record.stage), "version": (record.model_extra or {}).get("version")}
 
 
-def _approve(source: Source, patch_id: str, decision: Decision, digest: str | None) -> None:
+def _approve(source: Source, patch_id: str, decision: Decision, seen: Seen) -> None:
     home = source.state.home()
-    if digest is None:
-        raise Refused(see(home, patch_id).why_not or "it cannot be approved")
-    if not digest_typed(decision.typed, digest):
+    if seen.digests is None:
+        raise Refused(seen.why_not or "it cannot be approved")
+    if not digest_typed(decision.typed, seen.digests.result):
         raise Refused(f"those are not the first {TYPED_CHARACTERS} characters of the digest: nothing was approved")
-    approve(home, patch_id, Channel.DASHBOARD, reason=decision.reason.strip() or None)
+    approve(home, patch_id, Channel.DASHBOARD, reason=decision.reason.strip() or None, shown=seen.digests)
     promote(home, patch_id)
 
 

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from mcp_server.dashboard.documents import ANSWERS, answer
 from mcp_server.dashboard.shaping import MAX_DEPTH, MAX_TEXT, BadQuestion, NotThere, Question, paged, shaped
 from mcp_server.dashboard.source import Source
 from mcp_server.state import ServerState
-from optimizer.approvals import Channel
-from optimizer.promote import approve, promote
+from optimizer.approvals import ApprovalError, Channel
+from optimizer.promote import Digests, approve, promote
 
 # ---- bounds
 
@@ -246,3 +247,14 @@ def test_what_a_patch_changed_in_a_skill(made: Made) -> None:
     assert "+Warmer." in found["diff"]
     assert ask(made, "overview")["in_force"] == 1
     assert [one["kind"] for one in ask(made, f"patches/{made.patch_id}")["audit"]] == ["approved", "promoted"]
+
+
+def test_an_approval_is_of_what_was_shown(made: Made) -> None:
+    home = made.state.home()
+    page = ask(made, f"patches/{made.patch_id}")
+    shown = Digests(page["digests"]["base"], page["digests"]["result"])
+    for other in (replace(shown, base="0" * 64), replace(shown, result="0" * 64)):
+        with pytest.raises(ApprovalError, match="changed after it was shown"):
+            approve(home, made.patch_id, Channel.DASHBOARD, shown=other)
+    assert made.audit() == []
+    assert approve(home, made.patch_id, Channel.DASHBOARD, shown=shown).result_digest == shown.result
