@@ -32,7 +32,7 @@ NOT_EXECUTED: dict[tuple[str, ...], str] = {
     ("python", "-P", "-m", "pytest"): "these tests themselves",
     ("tensorboard",): "a program that is not part of the package, serving until it is stopped",
     ("claude",): "Claude Code: tests/installs runs it, from npm",
-    ("python",): "benchmarks take minutes: their options are checked, and --help is executed by the slow test",
+    ("python",): "benchmarks and npm's checks take minutes: their options are checked, --help runs in the slow test",
 }
 """First words of a command → why it is not executed. What is ours is parsed by the real parser all the same."""
 
