@@ -54,6 +54,13 @@ def test_nothing_is_left_out(build: ModuleType) -> None:
         assert f"## `{path.parent.name}`" in text["policy.md"]
 
 
+def test_the_readme_names_every_tool() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    (line,) = (line for line in readme if line.startswith("Tools: "))
+    named = re.findall(r"`(\w+)`", line.partition("(")[0])
+    assert sorted(named) == sorted(spec.function.__name__ for spec in all_specs())
+
+
 def test_no_page_knows_this_machine(build: ModuleType) -> None:
     for name in build.PAGES:
         text = (FOLDER / name).read_text(encoding="utf-8")
