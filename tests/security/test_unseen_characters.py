@@ -174,10 +174,11 @@ async def test_a_patch_holds_nothing_that_cannot_be_seen(root: Path) -> None:
         for name, text in HOSTILE.items():
             if name == "half a pair":
                 continue  # no JSON text holds one
+            why = "null character" if name == "null" else "cannot be seen (U+"
             said = await caller.refused("propose_patch", **draft, body=f"Report {text} often.", description="x")
-            assert "cannot be seen (U+" in said, name
+            assert why in said, name
             said = await caller.refused("propose_patch", **draft, body="Report often.", description=f"x {text}")
-            assert "cannot be seen (U+" in said, name
+            assert why in said, name
         said = await caller.refused("propose_patch", **draft, body="Report often. " * 1000, description="x")
         assert "allowed are 8,000" in said
         said = await caller.refused("propose_patch", **draft, body="Say it.\r\nThen report.", description="x")
