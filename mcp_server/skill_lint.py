@@ -121,7 +121,10 @@ def _check_resource(file: str, line: int, given: str, words: Words) -> Iterator[
         )
         if re.fullmatch(shape, given):
             return
-    yield _unknown(file, line, "resource", given, words.resources)
+    kinds = {known: known.split("/")[2] for known in words.resources}
+    near = difflib.get_close_matches(given.split("/")[2], set(kinds.values()), n=1)
+    alike = [known for known, kind in kinds.items() if kind in near]
+    yield _unknown(file, line, "resource", given, alike or words.resources)
 
 
 def _check_calls(file: str, number: int, line: str, words: Words) -> Iterator[Problem]:

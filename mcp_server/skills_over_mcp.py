@@ -18,7 +18,7 @@ from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, CacheableResult, PaginatedRequestParams, PaginatedResult, Resource
 from mcp_types import RequestParams as Params
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from mcp_server.served_skills import (
     SCHEME,
@@ -45,6 +45,8 @@ T = TypeVar("T")
 class SkillFile(BaseModel):
     """A file of a skill with what its content has to be."""
 
+    model_config = ConfigDict(defer_build=True)  # a server that nobody asks for skills starts without it
+
     uri: str
     digest: str
     size: int
@@ -53,6 +55,8 @@ class SkillFile(BaseModel):
 
 class SkillEntry(BaseModel):
     """A skill: its front matter and all of its files."""
+
+    model_config = ConfigDict(defer_build=True)
 
     uri: str
     frontmatter: dict[str, Any]

@@ -116,7 +116,7 @@ async def evolve(
     plan: Annotated[Literal["quick", "default"] | None, Field(description="Of trials; default: by policy.")] = None,
     resume: Annotated[str | None, Field(description="Evolution to take up again.")] = None,
     layer: Annotated[
-        Literal["traj", "meta"], Field(description="meta: the optimiser's own skills, by its records; no request.")
+        Literal["traj", "meta"], Field(description="meta: the optimiser's own skills; no request.")
     ] = "traj",
 ) -> Annotated[CallToolResult, RoundsAnswer]:
     """Use to improve the training skills in rounds: train, analyse, propose a patch, try it, stop where a person must
