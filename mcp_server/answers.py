@@ -14,6 +14,7 @@ from skill_bank.visible import visible, visible_text
 MAX_ANSWER_BYTES = 8 * 1024
 """Size of one answer that lists aim at; a client's own limit is about three times as large."""
 
+
 class Next(BaseModel):
     """The most useful next step."""
 
