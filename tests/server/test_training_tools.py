@@ -147,7 +147,7 @@ WRONG: list[tuple[str, dict[str, Any], list[str]]] = [
     ("monitor_run", {"run_id": "nosuchrun"}, ["nosuchrun", "list_runs"]),
     ("monitor_run", {"run_id": "../../etc"}, ["'../../etc' is not a run id"]),
     ("stop_run", {"run_id": "nosuchrun"}, ["nosuchrun", "list_runs"]),
-    ("analyze_run", {"run_id": "a\u0000b"}, ["is not a run id"]),
+    ("analyze_run", {"run_id": "a b"}, ["is not a run id"]),
     ("list_runs", {"cursor": "nosuchrun"}, ["nosuchrun", "list_runs"]),
 ]
 

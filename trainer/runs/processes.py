@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -85,6 +85,14 @@ class ProcessIdentity:
         return boot_time() > self.started_at + 1.0
 
 
+def _names(patterns: Iterable[str]) -> Callable[[str], bool]:
+    """Whether a name is one of these; a pattern that ends in * is a prefix."""
+    given = tuple(patterns)
+    exact = {one for one in given if not one.endswith("*")}
+    prefixes = tuple(one[:-1] for one in given if one.endswith("*"))
+    return lambda name: name in exact or name.startswith(prefixes)
+
+
 def child_environment(
     parent: Mapping[str, str] | None = None,
     *,
@@ -97,15 +105,11 @@ def child_environment(
     `threads` sets the number of CPU threads of the numeric libraries.
     """
     source = os.environ if parent is None else parent
-    patterns = [*ALLOWED_VARIABLES, *TOKEN_VARIABLES, *more]
-    exact = {name for name in patterns if not name.endswith("*")}
-    prefixes = tuple(name[:-1] for name in patterns if name.endswith("*"))
-    asked_for = set(more)
+    allowed, asked_for = _names([*ALLOWED_VARIABLES, *TOKEN_VARIABLES]), _names(more)
     chosen = {}
     for name, value in source.items():
-        if (name in TOKEN_VARIABLES or name.endswith(SECRET_ENDINGS)) and not tokens and name not in asked_for:
-            continue
-        if name in exact or name.startswith(prefixes):
+        secret = (name in TOKEN_VARIABLES or name.endswith(SECRET_ENDINGS)) and not tokens
+        if asked_for(name) or (allowed(name) and not secret):
             chosen[name] = value
     chosen["PYTHONSAFEPATH"] = "1"  # what -P means, also for processes that the worker starts
     chosen["PYTHONUNBUFFERED"] = "1"
