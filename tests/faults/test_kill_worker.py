@@ -17,6 +17,7 @@ AT_ONCE = 5
 """Runs that are killed side by side."""
 
 
+@pytest.mark.slow
 def test_twenty_kills_at_random_moments(workspace: Workspace, launcher: LocalLauncher, make_run: MakeScripted) -> None:
     workspace.config_path.write_text(f"max_concurrent_runs: {AT_ONCE}\nkeep_free_mb: 1\n")
     script = {"steps": STEPS, "pause_s": 0.02, "weights_bytes": 200_000}

@@ -85,6 +85,7 @@ def check(calls: list[Call], root: Path) -> None:
     assert {one.get("tool") for one in events_of(root)} >= set(WANTED)
 
 
+@pytest.mark.slow
 async def test_following_next_finishes_the_loop(root: Path, era: str) -> None:
     async with over_stdio(root, era, elicitation_callback=person) as caller:
         driver = Driver(caller.client, WISHES)

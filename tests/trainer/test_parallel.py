@@ -43,7 +43,7 @@ def launched(workspace: Workspace, name: str, **more: Any) -> RunDirectory:
     return directory
 
 
-@pytest.mark.parametrize("loss_type", ["dapo", "grpo"])
+@pytest.mark.parametrize("loss_type", [pytest.param("dapo", marks=pytest.mark.slow), "grpo"])
 def test_two_processes_train_as_one(workspace: Workspace, loss_type: str) -> None:
     runs = []
     for processes in (1, 2):

@@ -85,6 +85,7 @@ def test_a_real_run_leaves_everything_it_promises(tmp_path: Path) -> None:
     assert {e["kind"] for e in directory.events()} >= {"started", "eval", "validation", "model", "finished"}
 
 
+@pytest.mark.slow
 def test_the_trained_model_can_be_trained_on(tmp_path: Path) -> None:
     first = create(tmp_path, "r1", max_steps=1, validate_every=0)
     assert train(first).returncode == 0
@@ -146,6 +147,7 @@ def test_what_cannot_be_trained_fails_with_one_clear_sentence(
     assert not directory.model_folder.exists()
 
 
+@pytest.mark.slow
 def test_a_warm_worker_runs_one_directory_after_another(tmp_path: Path) -> None:
     first, second = create(tmp_path, "r1", max_steps=1), create(tmp_path, "r2", env="nothing")
     third = create(tmp_path, "r3", max_steps=1)

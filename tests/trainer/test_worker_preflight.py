@@ -31,6 +31,7 @@ def test_a_prompt_longer_than_the_model_can_read_ends_the_run(tmp_path: Path) ->
     assert not directory.metrics()
 
 
+@pytest.mark.slow
 def test_a_critical_anomaly_ends_the_run_only_where_that_is_allowed(tmp_path: Path) -> None:
     """With a cap of 16 tokens nearly every episode is cut: an alert in both runs, the end of one of them."""
     for allowed in (False, True):
