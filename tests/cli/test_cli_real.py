@@ -49,6 +49,7 @@ def test_what_init_writes_trains_as_it_stands(real_cli: Any) -> None:
     assert len((run / "episodes" / "step-000001.jsonl").read_text().splitlines()) == 16
 
 
+@pytest.mark.slow
 def test_ctrl_c_and_kill_9_with_the_real_worker(real_cli: Any) -> None:
     process = real_cli.start("train", "tiny", "--set", "max_steps=500", *SMALL, "--id", "first", "--json")
     run = real_cli.workspace / "runs" / "first"

@@ -131,6 +131,7 @@ def test_settings_are_strict(tmp_path: Path) -> None:
         resolve(overrides={"generated_tasks": "bad.jsonl"}, folder=tmp_path)
 
 
+@pytest.mark.slow
 def test_an_evaluation_meets_fresh_problems_and_the_run_s_own_training_set(tmp_path: Path) -> None:
     """Of 250 test problems of other seeds some are near to generated tasks; an evaluation is none the poorer for it."""
     from trainer.evaluate_main import problems_of

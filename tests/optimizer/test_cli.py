@@ -200,6 +200,7 @@ def test_without_a_terminal_it_waits_and_a_person_goes_on(cli: CommandLine) -> N
     assert [(one["kind"], one["channel"]) for one in entries] == [("approved", "terminal"), ("promoted", "terminal")]
 
 
+@pytest.mark.slow
 def test_one_by_one(cli: CommandLine) -> None:
     document = evolve(cli)
     finding = cli.look("rounds", "show", "1")["rounds"][0]["findings"][0]

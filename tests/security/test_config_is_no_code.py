@@ -115,6 +115,7 @@ print(time.monotonic() - began)
 """
 
 
+@pytest.mark.slow
 def test_a_text_that_would_grow_is_read_in_bounds(tmp_path: Path) -> None:
     for name, text in {"bomb": BOMB, "deep": DEEP, "keys": "? " * 5000, "long": "a: " + "x" * 200_000}.items():
         folder = tmp_path / name

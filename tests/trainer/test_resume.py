@@ -105,6 +105,7 @@ def test_after_kill_9_at_any_moment_the_rest_is_the_same(workspace: Workspace, w
     assert not (resumed.directory.path / "checkpoints").exists()
 
 
+@pytest.mark.slow
 def test_stopped_and_resumed(workspace: Workspace, whole: RunDirectory) -> None:
     """The default interval writes no checkpoint in so short a run, but stopping does."""
     directory = new(workspace, "stopped", save_every=None)

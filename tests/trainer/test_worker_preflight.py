@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from test_worker import create, train
 
 from trainer.runs.types import RunState
