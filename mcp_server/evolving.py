@@ -6,7 +6,7 @@ taken up again after the decision. Everything is in `rounds/`: a server that is 
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mcp_server.answers import clip
 from mcp_server.background import Child, child_of, start_child
@@ -15,21 +15,21 @@ from mcp_server.state import ServerState
 
 if TYPE_CHECKING:
     from optimizer.home import Home
+    from optimizer.meta.rounds import MetaRound
     from optimizer.patch_store import PatchRecord
     from optimizer.round_types import Round
 
 
-@dataclass(frozen=True)
-class EvolutionView:
-    """How an evolution stands."""
+AnyRound = TypeVar("AnyRound", bound="Round | MetaRound")
 
-    evolution: str
-    request: str
-    profile: str | None
-    rounds_wanted: int
-    rounds: "tuple[Round, ...]"
+
+@dataclass(frozen=True)
+class RoundsView(Generic[AnyRound]):
+    """Rounds that a process of their own works on, the oldest first."""
+
+    rounds: tuple[AnyRound, ...]
     documents: tuple[dict[str, Any], ...]
-    """The rounds as reports show them."""
+    """The same, as reports show them."""
     child: Child | None
 
     @property
@@ -41,6 +41,16 @@ class EvolutionView:
         """The patch that waits for a person."""
         last = self.rounds[-1] if self.rounds else None
         return last.chosen if last is not None and last.state == "awaiting_approval" else None
+
+
+@dataclass(frozen=True)
+class EvolutionView(RoundsView["Round"]):
+    """How an evolution stands."""
+
+    evolution: str
+    request: str
+    profile: str | None
+    rounds_wanted: int
 
     @property
     def complete(self) -> bool:
@@ -120,7 +130,7 @@ def evolution_view(home: "Home", evolution: str) -> EvolutionView:
     rounds = tuple(store.of(evolution))
     documents = tuple(round_document(home, one) for one in rounds)
     child = child_of(_folder(home.root, evolution))
-    return EvolutionView(evolution, request.request, request.profile, request.rounds, rounds, documents, child)
+    return EvolutionView(rounds, documents, child, evolution, request.request, request.profile, request.rounds)
 
 
 @dataclass(frozen=True)

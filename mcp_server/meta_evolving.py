@@ -6,14 +6,15 @@ process ends and the round waits; it is taken up again after the decision.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from mcp_server.background import Child, child_of, start_child
+from mcp_server.background import child_of, start_child
+from mcp_server.evolving import RoundsView
 from mcp_server.state import ServerState
 
 if TYPE_CHECKING:
     from optimizer.home import Home
-    from optimizer.meta.rounds import MetaRound
+    from optimizer.meta.rounds import MetaRound  # noqa: F401 - names the type of the rounds below
 
 META = "meta"
 """Names these rounds where the id of an evolution is asked for."""
@@ -22,25 +23,10 @@ MAX_ROUNDS_READ = 6
 
 
 @dataclass(frozen=True)
-class MetaView:
+class MetaView(RoundsView["MetaRound"]):
     """How the newest rounds stand."""
 
     total: int
-    rounds: "tuple[MetaRound, ...]"
-    """The newest, oldest first."""
-    documents: tuple[dict[str, Any], ...]
-    """The same, as reports show them."""
-    child: Child | None
-
-    @property
-    def running(self) -> bool:
-        return self.child is not None and self.child.alive
-
-    @property
-    def awaiting(self) -> str | None:
-        """The patch that waits for a person."""
-        last = self.rounds[-1] if self.rounds else None
-        return last.chosen if last is not None and last.state == "awaiting_approval" else None
 
     @property
     def complete(self) -> bool:
@@ -72,7 +58,7 @@ def meta_view(home: "Home") -> MetaView:
     numbers = store.numbers()
     rounds = tuple(store.read(number) for number in numbers[-MAX_ROUNDS_READ:])
     documents = tuple(round_document(home, one) for one in rounds)
-    return MetaView(len(numbers), rounds, documents, child_of(_folder(home.root)))
+    return MetaView(rounds, documents, child_of(_folder(home.root)), len(numbers))
 
 
 def _folder(root: Path) -> Path:

@@ -1,30 +1,5 @@
-"""A workspace folder that does not exist yet, both protocol eras, and a worker that trains nothing."""
+"""The fixtures of tests that talk to the server."""
 
-import json
-from pathlib import Path
+from server_fixtures import anyio_backend, era, fake_worker, root
 
-import pytest
-from server_helpers import ERAS, FAKE_WORKER
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "project" / ".mcp-evo"
-
-
-@pytest.fixture(params=ERAS)
-def era(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(autouse=True)
-def fake_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Servers in this process start the worker that trains nothing; no agent drives this shell."""
-    monkeypatch.setenv("MCP_EVO_WORKER", json.dumps(FAKE_WORKER))
-    for name in ("MCP_EVO_LAYER", "MCP_EVO_SESSION", "CLAUDECODE"):
-        monkeypatch.delenv(name, raising=False)
+__all__ = ["anyio_backend", "era", "fake_worker", "root"]

@@ -14,50 +14,25 @@ from skill_bank.files import read_json, write_json_atomic
 from trainer.evaluation.types import EvaluationError, EvaluationPlan, EvaluationResult, Progress, Standing
 from trainer.models.catalog import resolve_model
 from trainer.runs import processes
-from trainer.runs.processes import ProcessIdentity
+from trainer.runs.process_folder import ProcessFolder
 from trainer.runs.types import Failure
 from trainer.runs.workspace import ID_PATTERN, Workspace, check_id
-
-START_GRACE_S = 10.0
-"""What lies between a plan and the note of the process that works on it: much less, where nobody died in between."""
 
 POLL_S = 0.1
 
 
 @dataclass(frozen=True)
-class EvaluationFolder:
+class EvaluationFolder(ProcessFolder):
     """The files of one evaluation."""
-
-    path: Path
-
-    @property
-    def plan_path(self) -> Path:
-        return self.path / "plan.json"
 
     @property
     def result_path(self) -> Path:
         return self.path / "result.json"
 
     @property
-    def failure_path(self) -> Path:
-        return self.path / "failure.json"
-
-    @property
-    def progress_path(self) -> Path:
-        return self.path / "progress.json"
-
-    @property
     def episodes_path(self) -> Path:
         """One line an episode: its score, its problem, its conversation."""
         return self.path / "episodes.jsonl"
-
-    @property
-    def log_path(self) -> Path:
-        return self.path / "worker.log"
-
-    @property
-    def process_path(self) -> Path:
-        return self.path / "process.json"
 
     def read_plan(self) -> EvaluationPlan:
         """Raises EvaluationError."""
@@ -80,30 +55,6 @@ class EvaluationFolder:
         """The last word of one that did not."""
         write_json_atomic(self.failure_path, failure.model_dump(mode="json"))
 
-    def identity(self) -> ProcessIdentity | None:
-        """The process that works on it."""
-        try:
-            note = read_json(self.process_path)
-        except FileNotFoundError:
-            return None
-        return ProcessIdentity.from_note(note)
-
-    @property
-    def _is_being_started(self) -> bool:
-        """Whether its plan is so young that its process may not have been noted yet."""
-        try:
-            return abs(time.time() - self.plan_path.stat().st_mtime) < START_GRACE_S
-        except FileNotFoundError:
-            return False
-
-    def log_tail(self, lines: int = 10) -> list[str]:
-        """The last lines that the process printed."""
-        try:
-            text = self.log_path.read_text(encoding="utf-8", errors="replace")
-        except FileNotFoundError:
-            return []
-        return [line.rstrip() for line in text.splitlines() if line.strip()][-lines:]
-
     def standing(self) -> Standing:
         """How it stands. Raises EvaluationError where it cannot be read."""
         identity = self.identity()
@@ -118,7 +69,7 @@ class EvaluationFolder:
             progress = Progress.model_validate(read_json(self.progress_path)) if self.progress_path.exists() else None
         except (ValueError, OSError) as error:
             raise EvaluationError(f"{self.path} cannot be read: {' '.join(str(error).split())}") from error
-        if alive or (identity is None and self._is_being_started):
+        if alive or (identity is None and self.is_young):
             return Standing(evaluation_id=self.path.name, state="running", progress=progress)
         code = None if identity is None else processes.exit_status(identity)
         message = "its process is gone without a result. Start it again; worker.log may say more."
@@ -187,5 +138,4 @@ def wait_for(
 
 def stop_evaluation(folder: EvaluationFolder) -> bool:
     """Ends its process. Returns whether it is gone."""
-    identity = folder.identity()
-    return identity is None or processes.terminate(identity)
+    return folder.stop()

@@ -19,7 +19,7 @@ from trainer.experience.trajectories import Call
 NAMES = ("x", "y", "z", "u", "v", "w", "p", "q", "r", "s", "t")
 MAX_READINGS = 256
 MAX_CALLS = 6
-_NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?![\w]|\.\d)")
+NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?![\w]|\.\d)")
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def _options(value: str, question: str, earlier: Sequence[Call]) -> Iterator[lis
         yield [*bound, whole]
         return
     position = 0
-    for match in _NUMBER.finditer(value):
+    for match in NUMBER.finditer(value):
         bound = _bindings(match.group(), question, earlier, words=False)
         if bound:
             if match.start() > position:
@@ -156,7 +156,7 @@ def _sticks(a: str, b: str) -> bool:
 def _uses(value: str, result: str) -> bool:
     """Whether an argument is an earlier answer, or holds it as a number."""
     text = result.strip()
-    return bool(text) and (value.strip() == text or text in _NUMBER.findall(value))
+    return bool(text) and (value.strip() == text or text in NUMBER.findall(value))
 
 
 def _reading(question: str, shape: list[tuple[str, list[tuple[str, list[int]]]]], chosen: Sequence[Part]) -> Reading:

@@ -18,13 +18,11 @@ from skill_bank.files import read_json, read_json_lines, write_json_atomic
 from trainer.generation.types import GenerationError, GenerationPlan, Manifest
 from trainer.models.catalog import resolve_model
 from trainer.runs import processes
-from trainer.runs.processes import ProcessIdentity
+from trainer.runs.process_folder import ProcessFolder
 from trainer.runs.types import Failure
 from trainer.runs.workspace import ID_PATTERN, Workspace, check_id
 
 LATEST = "latest"
-START_GRACE_S = 10.0
-"""Between a plan and the note of its process lies much less, where nobody died in between."""
 POLL_S = 0.1
 PROGRESS_S = 0.5
 """How often progress is written at most."""
@@ -49,14 +47,8 @@ class Standing(BaseModel):
 
 
 @dataclass(frozen=True)
-class SetFolder:
+class SetFolder(ProcessFolder):
     """The files of one set."""
-
-    path: Path
-
-    @property
-    def plan_path(self) -> Path:
-        return self.path / "plan.json"
 
     @property
     def journal_path(self) -> Path:
@@ -74,22 +66,6 @@ class SetFolder:
     def manifest_path(self) -> Path:
         return self.path / "manifest.json"
 
-    @property
-    def failure_path(self) -> Path:
-        return self.path / "failure.json"
-
-    @property
-    def progress_path(self) -> Path:
-        return self.path / "progress.json"
-
-    @property
-    def process_path(self) -> Path:
-        return self.path / "process.json"
-
-    @property
-    def log_path(self) -> Path:
-        return self.path / "worker.log"
-
     def read_plan(self) -> GenerationPlan:
         """Raises GenerationError."""
         try:
@@ -103,21 +79,6 @@ class SetFolder:
         """(row, provenance) of each task of a finished set. Raises OSError."""
         rows, told = read_json_lines(self.tasks_path).rows, read_json_lines(self.provenance_path).rows
         return [(row, one) for (_, row), (_, one) in zip(rows, told, strict=True)]
-
-    def identity(self) -> ProcessIdentity | None:
-        """The process that works on it, or did."""
-        try:
-            return ProcessIdentity.from_note(read_json(self.process_path))
-        except FileNotFoundError:
-            return None
-
-    def log_tail(self, lines: int = 10) -> list[str]:
-        """The last lines that the process printed."""
-        try:
-            text = self.log_path.read_text(encoding="utf-8", errors="replace")
-        except FileNotFoundError:
-            return []
-        return [line.rstrip() for line in text.splitlines() if line.strip()][-lines:]
 
     def standing(self) -> Standing:
         """How it stands. Raises GenerationError where it cannot be read."""
@@ -133,17 +94,9 @@ class SetFolder:
             progress = Progress.model_validate(read_json(self.progress_path)) if self.progress_path.exists() else None
         except (ValueError, OSError) as error:
             raise GenerationError(f"{self.path} cannot be read: {' '.join(str(error).split())}") from error
-        state: Literal["running", "interrupted"] = "running" if alive or self._is_being_started else "interrupted"
+        working = alive or (identity is None and self.is_young)
+        state: Literal["running", "interrupted"] = "running" if working else "interrupted"
         return Standing(set_id=name, state=state, progress=progress)
-
-    @property
-    def _is_being_started(self) -> bool:
-        if self.identity() is not None:
-            return False
-        try:
-            return abs(time.time() - self.plan_path.stat().st_mtime) < START_GRACE_S
-        except FileNotFoundError:
-            return False
 
 
 class ProgressFile:
@@ -245,5 +198,4 @@ def wait_for(folder: SetFolder, tell: Callable[[Standing], None] | None = None) 
 
 def stop_set(folder: SetFolder) -> bool:
     """Ends its process; what it noted stays. Returns whether it is gone."""
-    identity = folder.identity()
-    return identity is None or processes.terminate(identity)
+    return folder.stop()

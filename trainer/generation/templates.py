@@ -21,13 +21,13 @@ from itertools import product
 from typing import Any
 
 from trainer.datafiles import Row
+from trainer.experience.slots import NUMBER
 from trainer.experience.tokens import FUNCTION_WORDS
 from trainer.experience.trajectories import Call
 from trainer.generation.profile import question_of
 from trainer.generation.types import Attempt, Reason
 
 MAX_READINGS = 64
-NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?![\w]|\.\d)")
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,11 @@ from pydantic import ValidationError
 from skill_bank.files import JsonLines, append_json, lock_of, read_json, read_json_lines, write_json_atomic
 from trainer.config import TrainingConfig
 from trainer.runs.errors import RunError
+from trainer.runs.process_folder import tail_of
 from trainer.runs.types import Failure, RunDocument, RunState
 
 LOG_TAIL_LINES = 20
 """Lines of worker.log kept in a failure."""
-
-LOG_TAIL_BYTES = 64 * 1024
-"""At most this much of the end of worker.log is read for its tail."""
 
 
 @dataclass(frozen=True)
@@ -231,14 +229,7 @@ class RunDirectory:
 
     def log_tail(self, lines: int = LOG_TAIL_LINES) -> list[str]:
         """Last lines of worker.log."""
-        try:
-            with open(self.log_path, "rb") as stream:
-                stream.seek(0, os.SEEK_END)
-                stream.seek(max(0, stream.tell() - LOG_TAIL_BYTES))
-                text = stream.read().decode("utf-8", errors="replace")
-        except FileNotFoundError:
-            return []
-        return [line.rstrip() for line in text.splitlines() if line.strip()][-lines:]
+        return tail_of(self.log_path, lines)
 
 
 def ended(document: RunDocument, state: RunState, **fields: Any) -> RunDocument:
