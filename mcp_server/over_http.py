@@ -285,9 +285,20 @@ def serve(
         raise HttpError(str(error)) from error
     with bind(address) as listening:
         port = int(listening.getsockname()[1])
-        config = uvicorn.Config(
-            application(server, address, port, whose(token, named), limits),
-            limit_concurrency=limits.connections,
+        app = application(server, address, port, whose(token, named), limits)
+        on_ready(f"http://{_bracketed(address.host)}:{port}{MCP_PATH}")
+        anyio.run(_serve, web_server(app, connections=limits.connections), listening)
+
+
+def web_server(app: ASGIApp, *, connections: int | None = None) -> uvicorn.Server:
+    """What carries an application of ours: it trusts no proxy's headers, opens no web sockets and logs no request.
+
+    `connections`: how many at once; None: as many as come.
+    """
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            limit_concurrency=connections,
             log_level="warning",
             access_log=False,
             server_header=False,
@@ -295,8 +306,7 @@ def serve(
             ws="none",
             timeout_graceful_shutdown=SHUTDOWN_S,
         )
-        on_ready(f"http://{_bracketed(address.host)}:{port}{MCP_PATH}")
-        anyio.run(_serve, uvicorn.Server(config), listening)
+    )
 
 
 async def _serve(server: uvicorn.Server, listening: socket.socket) -> None:

@@ -12,9 +12,7 @@ import gc
 import hashlib
 import json
 import os
-import sys
 import time
-import traceback
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -294,14 +292,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         folder.write_result(evaluate(folder))
     except Exception as error:
-        from trainer.last_words import failure_of
+        from trainer.last_words import note_failure
 
-        traceback.print_exc()
-        sys.stderr.flush()
-        failure = failure_of(error)
-        failure.exit_code = 1
-        failure.log_tail = folder.log_tail()
-        folder.write_failure(failure)
+        note_failure(folder, error)
         return 1
     return 0
 

@@ -8,7 +8,6 @@ Only the policy explorer needs torch. The user's environment is loaded here and 
 import argparse
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,7 +18,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as in trainer.worker: rea
 
 from filelock import Timeout
 
-from skill_bank.files import lock_of, write_json_atomic
+from skill_bank.files import lock_of
 from trainer.experience.slots import needed
 from trainer.experience.trajectories import trajectory_of
 from trainer.generation.folder import ProgressFile, SetFolder
@@ -99,14 +98,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("another process works on this set", file=sys.stderr)
         return 1
     except Exception as error:
-        from trainer.last_words import failure_of
+        from trainer.last_words import note_failure
 
-        traceback.print_exc()
-        sys.stderr.flush()
-        failure = failure_of(error)
-        failure.exit_code = 1
-        failure.log_tail = folder.log_tail()
-        write_json_atomic(folder.failure_path, failure.model_dump(mode="json"))
+        note_failure(folder, error)
         return 1
     return 0
 

@@ -7,11 +7,14 @@ status.
 
 import os
 import shutil
+import sys
 import traceback
 from pathlib import Path
 
+from skill_bank.files import write_json_atomic
 from trainer import parallel
 from trainer.runs import checkpoints, disk
+from trainer.runs.process_folder import ProcessFolder
 from trainer.runs.rundir import RunDirectory
 from trainer.runs.types import Failure, RunState
 from trainer.session import MODEL_STAGING
@@ -48,6 +51,16 @@ def failure_of(error: BaseException) -> Failure:
             "max_completion_tokens), or lora=true."
         )
     return Failure(kind=kind, message=message)
+
+
+def note_failure(folder: ProcessFolder, error: BaseException) -> None:
+    """The last word of an evaluation or a set of tasks that did not work; the traceback goes to its log."""
+    traceback.print_exception(error)
+    sys.stderr.flush()
+    failure = failure_of(error)
+    failure.exit_code = 1
+    failure.log_tail = folder.log_tail()
+    write_json_atomic(folder.failure_path, failure.model_dump(mode="json"))
 
 
 def stopped(directory: RunDirectory, signal_name: str) -> int:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import anyio
 import anyio.to_thread
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
@@ -23,7 +22,7 @@ from mcp_server.dashboard.page import page_for
 from mcp_server.dashboard.running import address_of, note_closed, note_open
 from mcp_server.dashboard.shaping import BadQuestion, NotThere
 from mcp_server.dashboard.source import Source
-from mcp_server.over_http import SHUTDOWN_S, Address, bind
+from mcp_server.over_http import Address, bind, web_server
 
 MAX_QUERY = 400
 
@@ -159,16 +158,7 @@ def serve(
     whenever a line comes in on the terminal `wants_link` (a file descriptor). Raises HttpError, OSError."""
     with bind(Address(port=port)) as listening:
         access = Access(int(listening.getsockname()[1]))
-        config = uvicorn.Config(
-            Dashboard(source, access, deciding, lambda: on_ready(access)).application(),
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            ws="none",
-            timeout_graceful_shutdown=SHUTDOWN_S,
-        )
-        server = uvicorn.Server(config)
+        server = web_server(Dashboard(source, access, deciding, lambda: on_ready(access)).application())
 
         async def serving() -> None:
             if wants_link is not None:

@@ -51,10 +51,6 @@ class EvaluationFolder(ProcessFolder):
         """The last word of an evaluation that worked."""
         write_json_atomic(self.result_path, result.model_dump(mode="json"))
 
-    def write_failure(self, failure: Failure) -> None:
-        """The last word of one that did not."""
-        write_json_atomic(self.failure_path, failure.model_dump(mode="json"))
-
     def standing(self) -> Standing:
         """How it stands. Raises EvaluationError where it cannot be read."""
         identity = self.identity()
