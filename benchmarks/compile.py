@@ -11,6 +11,8 @@ A bank is written to a temporary folder and flushed; then, each round in a proce
   (the server's case): what changed is found by content, everything else is taken from before, the folder is exchanged
   and the version recorded.
 - `changed_one_s`: the same, asking for the one skill.
+- `stat_s`: the peer of these two: asking the system once for the time of each source file, and nothing else. What is
+  more is ours.
 
 The figure of a phase is the median over the rounds; `fastest` and `slowest` say how far they spread.
 """
@@ -28,6 +30,8 @@ from typing import Any
 
 TARGETS = {"cold_s": 3.0, "changed_all_s": 0.1, "changed_one_s": 0.1}
 """Seconds at 1,000 skills of 20 patches."""
+
+PHASES = ("cold_s", "out_s", "live_s", "changed_all_s", "changed_one_s", "stat_s")
 
 SCHEMA = """schema_version: 1
 keys:
@@ -119,7 +123,21 @@ def measure(root: Path) -> dict[str, Any]:
         found[name] = time.perf_counter() - start
         if list(report.written) != [skill]:
             raise SystemExit(f"{name}: compiled {report.written} after a change of {skill}")
+    found["stat_s"] = _stats(root)
     return found
+
+
+def _stats(root: Path) -> float:
+    """Seconds of one `stat` of every source file, each folder opened once."""
+    folders = [one for skill in (root / "g").iterdir() for one in (skill, skill / "patches")]
+    names = [(str(one), os.listdir(one)) for one in folders]
+    start = time.perf_counter()
+    for folder, inside in names:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        for name in inside:
+            os.stat(name, dir_fd=handle)
+        os.close(handle)
+    return time.perf_counter() - start
 
 
 def _fresh(root: Path, call: str) -> float:
@@ -155,11 +173,13 @@ def main() -> None:
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
             rounds.append(json.loads(done.stdout))
     document: dict[str, Any] = {"skills": options.skills, "patches": options.patches, "rounds": options.rounds}
-    for name in ("cold_s", "out_s", "live_s", "changed_all_s", "changed_one_s"):
+    for name in PHASES:
         values = sorted(one[name] for one in rounds)
         document[name] = statistics.median(values)
         document.setdefault("fastest", {})[name] = values[0]
         document.setdefault("slowest", {})[name] = values[-1]
+    ratios = {name: [one[name] / one["stat_s"] for one in rounds] for name in ("changed_all_s", "changed_one_s")}
+    document["against_stat"] = {name: statistics.median(values) for name, values in ratios.items()}
     document["bytes"] = rounds[0]["bytes"]
     full = options.skills >= 1000 and options.patches >= 20
     document["targets"] = {name: {"at_most_s": most, "met": document[name] <= most} for name, most in TARGETS.items()}
@@ -169,10 +189,12 @@ def main() -> None:
         print(json.dumps(document))
         return
     print(f"{options.skills} skills of {options.patches} patches, median of {options.rounds} rounds")
-    for name in ("cold_s", "out_s", "live_s", "changed_all_s", "changed_one_s"):
+    for name in PHASES:
         goal = f"  (target {TARGETS[name]:g} s)" if name in TARGETS and full else ""
         spread = f"{document['fastest'][name]:.3f}–{document['slowest'][name]:.3f}"
-        print(f"  {name:14} {document[name]:8.3f} s  ({spread}){goal}")
+        against = document["against_stat"].get(name)
+        ratio = "" if against is None else f"  {against:.2f} times the bare stats"
+        print(f"  {name:14} {document[name]:8.3f} s  ({spread}){goal}{ratio}")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ again while the folder did not change. Parsing is by content: a text that was pa
 import os
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,8 +23,8 @@ Mark = tuple[tuple[str, ...], tuple[int, ...]]
 """Names of the files of a folder, and the time of the last change of each in nanoseconds."""
 
 _NOTHING: Mark = ((), ())
-_SHARED = 200
-"""Folders from which a second thread pays."""
+_OPENED = 8
+"""Files from which a folder is opened, so that the system does not walk its whole path again for each of them."""
 
 
 def is_settled(*marks: Mark, now_ns: int) -> bool:
@@ -43,52 +42,47 @@ class Marks:
     def of(self, folder: str) -> Mark:
         """The mark of the files of a folder; empty for one that is not there.
 
-        Times are those of the inode, which a write, a rename and a change of the times all move. The folder is opened
-        once, so that the system does not walk its whole path again for each file.
+        Times are those of the inode, which a write, a rename and a change of the times all move.
         """
         now = time.time_ns()
         try:
-            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            changed = os.stat(folder).st_ctime_ns
         except (FileNotFoundError, NotADirectoryError):
             return _NOTHING
-        try:
-            names = self._listed(folder, handle, now)
-            stat = os.stat
-            try:
-                return names, tuple([stat(name, dir_fd=handle).st_ctime_ns for name in names])
-            except OSError:  # a link among them that leads nowhere or to itself
-                return names, tuple([_changed(name, handle) for name in names])
-        finally:
-            os.close(handle)
-
-    def of_all(self, folders: Sequence[str]) -> list[Mark]:
-        """The mark of each folder. Most of the time the system is at work, which a second thread can use meanwhile."""
-        half = len(folders) // 2 if len(folders) >= _SHARED else 0
-        with ThreadPoolExecutor(1) as other:  # starts a thread only when it gets work
-            first = [other.submit(self._each, folders[:half])] if half else []
-            rest = self._each(folders[half:])
-            return [*(mark for one in first for mark in one.result()), *rest]
-
-    def _each(self, folders: Sequence[str]) -> list[Mark]:
-        return [self.of(one) for one in folders]
-
-    def _listed(self, folder: str, handle: int, now_ns: int) -> tuple[str, ...]:
-        changed = os.fstat(handle).st_ctime_ns
         known = self._names.get(folder)
-        if known is not None and known[0] == changed:
-            return known[1]
-        names = tuple(os.listdir(handle))
-        if changed < now_ns - SETTLED_NS:
-            self._names[folder] = changed, names
-        else:
-            self._names.pop(folder, None)
-        return names
+        if known is None or known[0] != changed:
+            try:
+                known = changed, tuple(os.listdir(folder))
+            except (FileNotFoundError, NotADirectoryError):  # a file, or gone meanwhile
+                return _NOTHING
+            if changed < now - SETTLED_NS:
+                self._names[folder] = known
+            else:
+                self._names.pop(folder, None)
+        names = known[1]
+        try:
+            return names, _times(folder, names)
+        except OSError:  # a link among them that leads nowhere or to itself
+            return names, tuple([_changed(f"{folder}/{name}") for name in names])
 
 
-def _changed(name: str, handle: int) -> int:
+def _times(folder: str, names: Sequence[str]) -> tuple[int, ...]:
+    """One system call a file takes nearly all the time there is. A second thread makes it slower: each call hands the
+    interpreter's lock over."""
+    stat = os.stat
+    if len(names) < _OPENED:
+        return tuple([stat(f"{folder}/{name}").st_ctime_ns for name in names])
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        return tuple([stat(name, dir_fd=handle).st_ctime_ns for name in names])
+    finally:
+        os.close(handle)
+
+
+def _changed(path: str) -> int:
     for follow in (True, False):
         try:
-            return os.stat(name, dir_fd=handle, follow_symlinks=follow).st_ctime_ns
+            return os.stat(path, follow_symlinks=follow).st_ctime_ns
         except OSError:
             continue
     return 0  # it went away meanwhile: listed again next time, as its folder has just changed
@@ -119,12 +113,12 @@ class SourceCache:
         def read(entries: Sequence[SkillEntry]) -> list[ReadSkill]:
             now = time.time_ns()
             folders = [f"{self._root}/{one.group}/{one.name}" for one in entries]
-            marks = self._marks.of_all([one for folder in folders for one in (folder, f"{folder}/patches")])
+            marks = [(self._marks.of(folder), self._marks.of(f"{folder}/patches")) for folder in folders]
             return [
                 self._read(reader, entry, mark, now)
                 if f"{entry.group}/{entry.name}" not in touched
                 else read_one(reader, entry)
-                for entry, mark in zip(entries, zip(marks[::2], marks[1::2], strict=True), strict=True)
+                for entry, mark in zip(entries, marks, strict=True)
             ]
 
         return load_bank(reader, read)

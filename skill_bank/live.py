@@ -177,12 +177,7 @@ class LiveBank:
             self.pins.check([target])
         built = build_all(bank, [one for one in targets if one not in pins], self.built)
         held = {name: pins[name] for name in targets if name in pins}
-        marks = self._marks.of_all([f"{self._compiled}/{name}" for name in built.skills])
-        records = {
-            name: known.record
-            for name, mark in zip(built.skills, marks, strict=True)
-            if (known := self._as_known(name, mark, bank, built))
-        }
+        records = {name: known.record for name in built.skills if (known := self._as_known(name, bank, built))}
         changed = {name: one for name, one in built.skills.items() if name not in records}
         for name in changed:  # a history that cannot be read is told before anything is written
             self.versions.latest(name)
@@ -192,12 +187,12 @@ class LiveBank:
             self._remember(name, bank, built, records[name])
         return Compiled(built, tuple(name for name in changed if self.folder(name) in written), records, held)
 
-    def _as_known(self, name: str, mark: Mark, bank: LoadedBank, built: Built) -> "_Settled | None":
+    def _as_known(self, name: str, bank: LoadedBank, built: Built) -> "_Settled | None":
         """What was found at the last compile, if sources, output folder and history are still what they were."""
         known = self._settled.get(name)
         if known is None or known.source is not bank.sources[name] or known.built is not built.skills[name]:
             return None
-        same = known.profiles == built.profiles[name] and known.mark == mark
+        same = known.profiles == built.profiles[name] and known.mark == self._marks.of(f"{self._compiled}/{name}")
         return known if same and self.versions.latest(name) is known.record else None
 
     def _remember(self, name: str, bank: LoadedBank, built: Built, record: VersionRecord) -> None:
