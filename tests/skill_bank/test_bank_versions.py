@@ -239,29 +239,32 @@ def test_an_edit_that_keeps_size_and_time_is_seen(bank: SkillBank, old: bool) ->
     assert bank.compile().written == ("s",)
 
 
-def test_marks_of_many_folders_see_what_the_mark_of_each_sees(tmp_path: Path) -> None:
+def test_marks_that_were_taken_before_see_every_change(tmp_path: Path) -> None:
     folders = [str(tmp_path / f"{number:03d}") for number in range(300)]
     for folder in folders[:-1]:
         Path(folder).mkdir()
         for name in ("a", "b"):
             (Path(folder) / name).write_text("x")
+    for number in range(10):  # enough that the folder is opened
+        (Path(folders[4]) / f"{number}").write_text("x")
+        (Path(folders[6]) / f"{number}").write_text("x")
     (Path(folders[1]) / "gone").symlink_to("nowhere")
     (Path(folders[2]) / "self").symlink_to("self")
     aged(tmp_path)
     marks = Marks()
-    first = marks.of_all(folders)
-    assert first == [Marks().of(one) for one in folders]
+    first = [marks.of(one) for one in folders]
     assert first[-1] == ((), ())
-    assert marks.of_all(folders) == first
+    assert [marks.of(one) for one in folders] == first
     (Path(folders[3]) / "a").write_text("y")
     (Path(folders[4]) / "a").rename(Path(folders[4]) / "c")
     (Path(folders[5]) / "b").unlink()
+    (Path(folders[6]) / "9").write_text("y")
     (Path(folders[296]) / "new").write_text("")
     (Path(folders[297]) / "a").chmod(0o600)
     Path(folders[298]).rename(folders[299])
-    second = marks.of_all(folders)
+    second = [marks.of(one) for one in folders]
     changed = [number for number in range(300) if first[number] != second[number]]
-    assert changed == [3, 4, 5, 296, 297, 298, 299]
+    assert changed == [3, 4, 5, 6, 296, 297, 298, 299]
     assert second == [Marks().of(one) for one in folders]
 
 
