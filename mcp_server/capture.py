@@ -23,8 +23,8 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, InputRequiredResult
 from pydantic import BaseModel
 
+from mcp_server.access.roles import token_name
 from mcp_server.answers import clip
-from mcp_server.roles import token_name
 from mcp_server.state import LAYER_VARIABLE, SESSION_PATTERN, ServerState
 
 if TYPE_CHECKING:

@@ -17,17 +17,17 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.request_state import RequestStateSecurity
 from mcp_types import GetPromptResult, InputRequiredResult, Resource
 
-from mcp_server.background import supervise
+from mcp_server.access.roles import RoleGuard
+from mcp_server.approvals.question_state import QuestionState
 from mcp_server.capture import Capture
-from mcp_server.completing import Completions
 from mcp_server.dashboard.mcp_app import DashboardApp
-from mcp_server.notifying import Updates, watch, watch_places
-from mcp_server.prompts import add_prompts, check_prompt
-from mcp_server.question_state import QuestionState
-from mcp_server.resources import add_resources
-from mcp_server.roles import RoleGuard
-from mcp_server.served_skills import ServedSkills
-from mcp_server.skills_over_mcp import SkillsExtension, serves
+from mcp_server.jobs.background import supervise
+from mcp_server.resources.completing import Completions
+from mcp_server.resources.notifying import Updates, watch, watch_places
+from mcp_server.resources.prompts import add_prompts, check_prompt
+from mcp_server.resources.templates import add_resources
+from mcp_server.skills.over_mcp import SkillsExtension, serves
+from mcp_server.skills.served import ServedSkills
 from mcp_server.state import ServerState
 from mcp_server.tooling import ToolSpec, make_tool
 from mcp_server.tools import all_specs

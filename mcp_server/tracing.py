@@ -15,7 +15,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp_types import CallToolResult, InputRequiredResult
 from opentelemetry import trace
 
-from mcp_server.roles import token_name
+from mcp_server.access.roles import token_name
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 """One of them says where spans go (https://opentelemetry.io/docs/specs/otel/protocol/exporter/)."""

@@ -119,7 +119,7 @@ def _taken_up(state: CliState, arguments: TrainArguments, options: CampaignOptio
 
 
 def _detach(state: CliState, home: Home, campaign: Campaign, *, as_json: bool) -> None:
-    from mcp_server.campaigning import start_process
+    from mcp_server.jobs.campaigning import start_process
     from mcp_server.state import ServerState
 
     start_process(ServerState(state.root), campaign.campaign_id)

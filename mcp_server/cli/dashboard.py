@@ -11,13 +11,13 @@ from typing import Annotated
 
 import typer
 
+from mcp_server.access.over_http import HttpError
 from mcp_server.cli.context import CliState, CommandError
 from mcp_server.dashboard.access import CODE_LIFE_S, Access
 from mcp_server.dashboard.deciding import Deciding
 from mcp_server.dashboard.running import address_of
 from mcp_server.dashboard.source import Source
 from mcp_server.dashboard.web import link_to, serve
-from mcp_server.over_http import HttpError
 from mcp_server.state import ServerState
 
 

@@ -22,9 +22,9 @@ from mcp_server.cli.optimizing import (
     trial_workers,
 )
 from mcp_server.cli.trial_view import TrialLines
-from mcp_server.proposing import Draft, propose_from_finding, propose_text
+from mcp_server.findings.proposing import Draft, propose_from_finding, propose_text
+from mcp_server.jobs.trying import own_scenario_of
 from mcp_server.state import ServerState
-from mcp_server.trying import own_scenario_of
 from optimizer.approvals import Channel
 from optimizer.patch_store import PatchRecord, Stage
 from optimizer.promote import take_back

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from mcp_server.advising import findings_and_advice
 from mcp_server.cli.context import CliState, policy_in_force, to_stderr, to_stdout
 from mcp_server.cli.live import duration, number
 from mcp_server.cli.resume import resume_command
@@ -16,6 +15,7 @@ from mcp_server.cli.runs_export import export_command
 from mcp_server.cli.runs_plot import plot_command
 from mcp_server.cli.runs_prune import prune_command
 from mcp_server.cli.terminal import SafeConsole
+from mcp_server.findings.advising import findings_and_advice
 from trainer.runs import supervise
 from trainer.runs.diagnose import DEFAULT_THRESHOLDS
 from trainer.runs.launch import LocalLauncher

@@ -65,7 +65,7 @@ def register(app: "typer.Typer") -> None:
         if not http:
             server.run("stdio")
             return
-        from mcp_server import over_http
+        from mcp_server.access import over_http
 
         try:
             address = over_http.Address(

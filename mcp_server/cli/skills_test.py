@@ -19,8 +19,8 @@ def run_command(
 
     Exit code 1 if a name does not exist or an example fails.
     """
-    from mcp_server.skill_lint import lint_bank
-    from mcp_server.skill_testing import Outcome, collect, run_examples
+    from mcp_server.skills.lint import lint_bank
+    from mcp_server.skills.testing import Outcome, collect, run_examples
 
     source = bank_of(context, bank)
     console = console_for(as_json)

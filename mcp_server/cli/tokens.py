@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
+from mcp_server.access.roles import Role
+from mcp_server.access.tokens import DEFAULT_LIFE, NamedToken, TokenError, Tokens, seconds_of
 from mcp_server.cli.context import CliState, CommandError
-from mcp_server.roles import Role
-from mcp_server.tokens import DEFAULT_LIFE, NamedToken, TokenError, Tokens, seconds_of
 from optimizer.approvals import ApprovalError, check_terminal
 
 JsonOption = typer.Option("--json", help="One JSON document on stdout, the rest on stderr.")

@@ -8,7 +8,7 @@ import typer
 
 from mcp_server.cli.context import CliState, CommandError
 from mcp_server.cli.optimizing import JsonOption, console_for, home_of, print_json
-from mcp_server.evidence import ALL, analyse_layer
+from mcp_server.findings.evidence import ALL, analyse_layer
 from mcp_server.state import ServerState
 
 

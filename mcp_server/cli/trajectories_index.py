@@ -12,8 +12,8 @@ from rich.console import Console
 from mcp_server.answers import clip
 from mcp_server.cli.context import CliState, CommandError
 from mcp_server.cli.optimizing import JsonOption, console_for, home_of, plain_table, print_json, print_table
-from mcp_server.recorded import UNTRUSTED, time_text
 from mcp_server.state import LAYER_VARIABLE
+from mcp_server.views.recorded import UNTRUSTED, time_text
 from optimizer.index.feed import Changes
 from optimizer.index.query import MAX_LIMIT, Query, moment
 from optimizer.index.search import Hit, search

@@ -136,7 +136,7 @@ def patch_page(source: Source, patch_id: str) -> dict[str, Any]:
 
 def _trial(home: "Home", trial_id: str) -> dict[str, Any] | None:
     """Plan, pairs and verdict of a trial; None where its folder is gone."""
-    from mcp_server.trying import is_being_run
+    from mcp_server.jobs.trying import is_being_run
     from optimizer.ids import ID_PATTERN
     from optimizer.trial.arms import TrialError
     from optimizer.trial.folder import TrialFolder

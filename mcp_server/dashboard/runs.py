@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from mcp_server.answers import clip
 from mcp_server.dashboard.shaping import Question, paged
 from mcp_server.dashboard.source import Source
-from mcp_server.run_views import alert_views, seconds_per_step
+from mcp_server.views.runs import alert_views, seconds_per_step
 
 if TYPE_CHECKING:
     from optimizer.analyze.advice import Advice
@@ -129,7 +129,7 @@ def _settings(config: "TrainingConfig", provenance: Mapping[str, Mapping[str, An
 
 def _findings(source: Source, run: "Run") -> "tuple[list[Finding], list[Advice]]":
     """What held the run back, by the policies in force; nothing before it is over or without a skill bank."""
-    from mcp_server.advising import findings_and_advice
+    from mcp_server.findings.advising import findings_and_advice
     from skill_bank.types import BankError
     from trainer.runs.errors import RunError
 

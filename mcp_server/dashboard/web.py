@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from mcp_server.access.over_http import Address, bind, web_server
 from mcp_server.dashboard.access import SESSION_LIFE_S, Access, Guard, Session, TooLarge, body_of
 from mcp_server.dashboard.deciding import Deciding, Refused, decide, decision_from
 from mcp_server.dashboard.documents import answer
@@ -22,7 +23,6 @@ from mcp_server.dashboard.page import page_for
 from mcp_server.dashboard.running import address_of, note_closed, note_open
 from mcp_server.dashboard.shaping import BadQuestion, NotThere
 from mcp_server.dashboard.source import Source
-from mcp_server.over_http import Address, bind, web_server
 
 MAX_QUERY = 400
 

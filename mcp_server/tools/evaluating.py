@@ -14,7 +14,7 @@ from mcp_server.tools.monitoring import MAX_WAIT_S, PROGRESS_S
 from mcp_server.tools.training import EvoContext, state_of
 
 if TYPE_CHECKING:
-    from mcp_server.evaluating import EvaluationView
+    from mcp_server.jobs.evaluating import EvaluationView
     from trainer.evaluation.types import EvaluationResult
 
 MAX_KINDS = 12
@@ -95,7 +95,7 @@ async def evaluate_model(
 ) -> Annotated[CallToolResult, EvaluationAnswer]:
     """Use to find out how good a model is, or whether a run beats its base, on held-out problems: success with
     interval, pass@k, tool use, kinds of problems, paired test. Call it again with evaluation_id until finished."""
-    from mcp_server.evaluating import EvaluationWish, look, start
+    from mcp_server.jobs.evaluating import EvaluationWish, look, start
 
     state = state_of(ctx)
     if evaluation_id is None:
@@ -240,7 +240,7 @@ async def try_model(
 ) -> Annotated[CallToolResult, TryAnswer]:
     """Use to see how a model works on one prompt or one test problem: its words, its tool calls and their answers. For
     how good it is, evaluate_model."""
-    from mcp_server.evaluating import ask_model
+    from mcp_server.jobs.evaluating import ask_model
 
     failure: Exception | None = None
     async with anyio.create_task_group() as waiting:

@@ -10,7 +10,9 @@ from mcp_types import CallToolResult
 from pydantic import Field
 
 from mcp_server.answers import Answer, Next, Part, answer, clip
-from mcp_server.run_views import (
+from mcp_server.tooling import ToolSpec
+from mcp_server.tools.training import EvoContext, RunId, state_of
+from mcp_server.views.runs import (
     AlertView,
     Evaluation,
     Step,
@@ -21,11 +23,9 @@ from mcp_server.run_views import (
     steps_of,
     thinned,
 )
-from mcp_server.tooling import ToolSpec
-from mcp_server.tools.training import EvoContext, RunId, state_of
 
 if TYPE_CHECKING:
-    from mcp_server.watching import Look
+    from mcp_server.findings.watching import Look
     from trainer.runs.review import Stretch
     from trainer.runs.samples import SampleEpisode
 
@@ -85,7 +85,7 @@ async def monitor_run(
 ) -> Annotated[CallToolResult, MonitorAnswer]:
     """Use after start_training, again and again until the run is over: steps since since_step, alerts with numbers,
     check_again_s; at the end verdict and test success before and after."""
-    from mcp_server.watching import look
+    from mcp_server.findings.watching import look
 
     state = state_of(ctx)
     began = time.monotonic()
@@ -270,7 +270,7 @@ class AnalysisAnswer(Answer):
 async def analyze_run(ctx: EvoContext, run_id: RunId = None) -> Annotated[CallToolResult, AnalysisAnswer]:
     """Use when a run is over, or to ask why one does not improve: success before and after, findings with numbers,
     advice, quarters and epochs, episodes. Hand a finding with a lever to propose_patch by its id."""
-    from mcp_server.watching import analyse
+    from mcp_server.findings.watching import analyse
 
     found = await anyio.to_thread.run_sync(analyse, state_of(ctx), run_id)
     document, analysis = found.document, found.analysis

@@ -10,15 +10,24 @@ from mcp.server.mcpserver import ElicitationResult, Resolve
 from mcp_types import CallToolResult
 from pydantic import Field
 
+from mcp_server.access.roles import origin_of
 from mcp_server.answers import Answer, Next, Part, answer, clip
-from mcp_server.approvals import MAX_DIFF, Decision, Shown, apply_decision, ask, show, verdict_text, why_not_asked
+from mcp_server.approvals.channels import (
+    MAX_DIFF,
+    Decision,
+    Shown,
+    apply_decision,
+    ask,
+    show,
+    verdict_text,
+    why_not_asked,
+)
 from mcp_server.dashboard.running import dashboard_hint
-from mcp_server.proposing import Draft, propose_from_finding, propose_text
-from mcp_server.roles import origin_of
+from mcp_server.findings.proposing import Draft, propose_from_finding, propose_text
+from mcp_server.jobs.trying import TrialView, look_at_trial, try_or_look
 from mcp_server.tooling import ToolSpec
 from mcp_server.tools.monitoring import MAX_WAIT_S, PROGRESS_S
 from mcp_server.tools.training import EvoContext, state_of
-from mcp_server.trying import TrialView, look_at_trial, try_or_look
 
 
 class ChangeView(Part):

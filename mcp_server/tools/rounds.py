@@ -8,16 +8,16 @@ from mcp_types import CallToolResult
 from pydantic import Field
 
 from mcp_server.answers import Answer, Next, Part, answer, clip
-from mcp_server.approvals import verdict_text
-from mcp_server.campaign_answers import CHECK_AGAIN_S, CampaignPart, after_campaign, campaign_part, campaign_text
-from mcp_server.campaigning import CampaignView, is_campaign, open_campaigns, view_of
+from mcp_server.approvals.channels import verdict_text
 from mcp_server.dashboard.mcp_app import SHOWN_ON_DASHBOARD
 from mcp_server.dashboard.running import dashboard_hint
-from mcp_server.evolving import EvolutionView, Standing, resume_evolution, standing, start_evolution
-from mcp_server.meta_evolving import META, MetaView, evolve_meta_layer, meta_view
+from mcp_server.jobs.campaigning import CampaignView, is_campaign, open_campaigns, view_of
+from mcp_server.jobs.evolving import EvolutionView, Standing, resume_evolution, standing, start_evolution
+from mcp_server.jobs.meta_evolving import META, MetaView, evolve_meta_layer, meta_view
 from mcp_server.state import ServerState
 from mcp_server.tooling import ToolSpec
 from mcp_server.tools.training import EvoContext, state_of
+from mcp_server.views.campaigns import CHECK_AGAIN_S, CampaignPart, after_campaign, campaign_part, campaign_text
 
 MAX_ROUNDS_SHOWN = 6
 

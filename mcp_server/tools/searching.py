@@ -8,10 +8,10 @@ from mcp_types import CallToolResult
 from pydantic import Field
 
 from mcp_server.answers import MAX_ANSWER_BYTES, Answer, Next, Part, answer, clip
-from mcp_server.recorded import UNTRUSTED, time_text
 from mcp_server.state import LAYER_VARIABLE, ServerState
 from mcp_server.tooling import ToolSpec
 from mcp_server.tools.training import EvoContext, state_of
+from mcp_server.views.recorded import UNTRUSTED, time_text
 
 if TYPE_CHECKING:
     from optimizer.index.search import Hit, Page

@@ -8,17 +8,17 @@ from mcp.server.mcpserver import Context, ElicitationResult, Resolve
 from mcp_types import CallToolResult
 from pydantic import Field
 
+from mcp_server.access.roles import origin_of
 from mcp_server.answers import Answer, Next, Part, answer, clip
-from mcp_server.background import runs_now
-from mcp_server.campaign_answers import CHECK_AGAIN_S, CampaignPart, after_campaign, campaign_part, campaign_text
-from mcp_server.campaign_approvals import RunDecision, WaitingRun, apply_run_decision, ask_about_run, show_run
-from mcp_server.campaigning import CampaignView, CampaignWish, begin
+from mcp_server.approvals.campaigns import RunDecision, WaitingRun, apply_run_decision, ask_about_run, show_run
 from mcp_server.capture import session_of
-from mcp_server.roles import origin_of
-from mcp_server.run_views import Evaluation, evaluation, run_line
-from mcp_server.starting import Started, StartRequest, overruled, shown_settings, start_training_run
+from mcp_server.jobs.background import runs_now
+from mcp_server.jobs.campaigning import CampaignView, CampaignWish, begin
+from mcp_server.jobs.starting import Started, StartRequest, overruled, shown_settings, start_training_run
 from mcp_server.state import ServerState
 from mcp_server.tooling import ToolSpec
+from mcp_server.views.campaigns import CHECK_AGAIN_S, CampaignPart, after_campaign, campaign_part, campaign_text
+from mcp_server.views.runs import Evaluation, evaluation, run_line
 from trainer.runs.errors import RunError
 
 RunId = Annotated[str | None, Field(description="Id or its beginning; default: the latest.")]
@@ -168,7 +168,7 @@ class StopAnswer(Answer):
 async def stop_run(ctx: EvoContext, run_id: RunId = None) -> Annotated[CallToolResult, StopAnswer]:
     """Use to end a run that the user wants to end. It finishes its step and keeps model and numbers. Name the run where
     there are several."""
-    from mcp_server.starting import stop_in_background
+    from mcp_server.jobs.starting import stop_in_background
 
     document = await anyio.to_thread.run_sync(stop_in_background, state_of(ctx), run_id)
     if document.state.is_final:

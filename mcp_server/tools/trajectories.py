@@ -9,7 +9,7 @@ from mcp_types import CallToolResult
 from pydantic import Field
 
 from mcp_server.answers import Answer, Next, Part, answer, clip
-from mcp_server.evidence import SessionSegments, analyse_layer, segment
+from mcp_server.findings.evidence import SessionSegments, analyse_layer, segment
 from mcp_server.tooling import ToolSpec
 from mcp_server.tools.monitoring import FindingView, evidence_text, finding_view
 from mcp_server.tools.training import EvoContext, state_of

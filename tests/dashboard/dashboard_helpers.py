@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mcp_server.proposing import Draft, propose_text
+from mcp_server.findings.proposing import Draft, propose_text
 from mcp_server.state import ServerState
 from optimizer.trial.plan import QUICK
 from optimizer.trial.statistics import summarise

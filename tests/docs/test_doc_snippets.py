@@ -15,8 +15,8 @@ import yaml
 from doc_pages import PAGES, ROOT, Block, blocks
 
 import skill_bank
-from mcp_server.skill_examples import examples_of
-from mcp_server.skill_markdown import SourceFile
+from mcp_server.skills.examples import examples_of
+from mcp_server.skills.markdown import SourceFile
 from optimizer.analyze.claims import claims_from
 from optimizer.redact import rules_of
 from skill_bank.bank import SkillBank

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from fault_helpers import MakeScripted, check_readable, settled, until
 
+from mcp_server.findings.watching import look
 from mcp_server.state import ServerState
-from mcp_server.watching import look
 from trainer.runs import processes, supervise
 from trainer.runs.detectors.feed import RunWatch
 from trainer.runs.detectors.policy import MonitorPolicy

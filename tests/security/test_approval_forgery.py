@@ -18,7 +18,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult, InputRequiredResult
 from server_helpers import Caller, in_memory, text_of
 
-from mcp_server.question_state import ANSWERED_FILE, KEY_FILE, QuestionState
+from mcp_server.approvals.question_state import ANSWERED_FILE, KEY_FILE, QuestionState
 from mcp_server.server import build_server
 from optimizer.approvals import ApprovalError, Channel
 from optimizer.audit import AuditLog
@@ -229,7 +229,7 @@ def test_a_key_that_others_could_read_is_replaced(tmp_path: Path) -> None:
 def test_what_was_taken_is_remembered_until_it_would_have_expired(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mcp_server.question_state.MOST_LINES", 3)
+    monkeypatch.setattr("mcp_server.approvals.question_state.MOST_LINES", 3)
     now = [1000.0]
     kept = QuestionState(tmp_path, 60, clock=lambda: now[0])
     sealed = [kept.seal(str(number).encode()) for number in range(4)]

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from server_helpers import in_memory
 
-from mcp_server.background import start_child
-from mcp_server.over_http import token_of
+from mcp_server.access.over_http import token_of
+from mcp_server.jobs.background import start_child
 from mcp_server.state import ServerState
 from optimizer.ids import ID_PATTERN
 from trainer.runs import processes

@@ -24,10 +24,10 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from test_approval_forgery import APPROVE, PROSE, answered, asked, nobody
 
-from mcp_server.over_http import MCP_PATH, Address, Guard, Limits, application, bind, token_of, whose
-from mcp_server.roles import OWNER, Caller, Role
+from mcp_server.access.over_http import MCP_PATH, Address, Guard, Limits, application, bind, token_of, whose
+from mcp_server.access.roles import OWNER, Caller, Role
+from mcp_server.access.tokens import Tokens
 from mcp_server.server import build_server
-from mcp_server.tokens import Tokens
 from optimizer.audit import AuditLog
 
 pytestmark = pytest.mark.anyio

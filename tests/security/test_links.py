@@ -10,9 +10,9 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from server_helpers import in_memory
 
-from mcp_server.over_http import HttpError, token_of
-from mcp_server.question_state import KEY_FILE, QuestionState
-from mcp_server.tokens import TOKENS_FILE, TokenError, Tokens
+from mcp_server.access.over_http import HttpError, token_of
+from mcp_server.access.tokens import TOKENS_FILE, TokenError, Tokens
+from mcp_server.approvals.question_state import KEY_FILE, QuestionState
 from skill_bank.bank import SkillBank
 from skill_bank.install import InstallError, install, plan_install
 

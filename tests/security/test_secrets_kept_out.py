@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from server_helpers import Caller, in_memory
 
-from mcp_server.over_http import token_of
-from mcp_server.roles import Role
-from mcp_server.tokens import Tokens
+from mcp_server.access.over_http import token_of
+from mcp_server.access.roles import Role
+from mcp_server.access.tokens import Tokens
 from optimizer.events import Event, EventKind, tool_call
 from optimizer.store import TrajectoryStore
 from trainer.runs.workspace import create_workspace

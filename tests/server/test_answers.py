@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from mcp_server.answers import Answer, Next, Part, answer, clip, compact, next_text
-from mcp_server.run_views import Step, seconds_per_step, steps_of, thinned
 from mcp_server.tooling import describe, shallow, without_titles
 from mcp_server.tools.monitoring import check_again_s
+from mcp_server.views.runs import Step, seconds_per_step, steps_of, thinned
 from skill_bank.visible import visible, visible_text
 
 MARK = "\N{REPLACEMENT CHARACTER}"

@@ -9,7 +9,7 @@ from server_helpers import REQUEST, in_memory
 from test_approvals_channels import answering
 from test_campaign_tool import until
 
-from mcp_server.campaign_approvals import RunDecision, WaitingRun, apply_run_decision
+from mcp_server.approvals.campaigns import RunDecision, WaitingRun, apply_run_decision
 from mcp_server.state import ServerState
 from optimizer.approvals import HERE, ApprovalError
 from optimizer.audit import AuditLog

@@ -8,8 +8,8 @@ from filled import EVOLUTION, PATCHES, ROUNDS, RUNS, SESSIONS, filled_workspace
 from mcp_types import PromptReference, ResourceTemplateReference
 from server_helpers import Caller, in_memory
 
-from mcp_server.completing import MAX_VALUES
-from mcp_server.prompts import DEFAULT_REQUEST
+from mcp_server.resources.completing import MAX_VALUES
+from mcp_server.resources.prompts import DEFAULT_REQUEST
 from skill_bank.bank import SkillBank
 
 pytestmark = pytest.mark.anyio
@@ -90,7 +90,7 @@ async def test_without_a_workspace_there_is_nothing_to_offer_and_nothing_is_made
 
 
 async def test_more_than_fit_are_counted(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcp_server.completing.MAX_VALUES", 7)
+    monkeypatch.setattr("mcp_server.resources.completing.MAX_VALUES", 7)
     filled_workspace(root)
     async with in_memory(root, "auto") as caller:
         ref = ResourceTemplateReference(uri=RUN)

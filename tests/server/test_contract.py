@@ -132,7 +132,7 @@ async def test_an_unexpected_error_says_nothing_of_the_inside(root: Path, monkey
     def burst(*arguments: object) -> None:
         raise KeyError("/secret/path")
 
-    monkeypatch.setattr("mcp_server.watching.look", burst)
+    monkeypatch.setattr("mcp_server.findings.watching.look", burst)
     async with in_memory(root, "auto") as caller:
         assert await caller.refused("monitor_run") == "Error executing tool monitor_run"
 

@@ -8,7 +8,7 @@ import pytest
 from filled import filled_workspace
 from server_helpers import Caller, in_memory
 
-from mcp_server.meta_evolving import MAX_ROUNDS_READ
+from mcp_server.jobs.meta_evolving import MAX_ROUNDS_READ
 from optimizer.home import Home
 from optimizer.meta.rounds import MetaRounds
 from optimizer.round_types import RoundState

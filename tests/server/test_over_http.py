@@ -17,8 +17,8 @@ from http_helpers import HttpServer, over_http, serving, statuses, umask_of_othe
 from server_helpers import PROTOCOL, REQUEST, events_of
 from terminal import command
 
-from mcp_server import over_http as product
-from mcp_server.over_http import Address, HttpError, token_of
+from mcp_server.access import over_http as product
+from mcp_server.access.over_http import Address, HttpError, token_of
 
 pytestmark = pytest.mark.anyio
 
@@ -300,7 +300,7 @@ def test_what_it_prints_can_be_pasted_and_does_not_hold_the_token(root: Path) ->
 def test_stdio_imports_nothing_of_it() -> None:
     code = (
         "import sys; from mcp_server.cli.serve import make_server; make_server('/nowhere');"
-        "print('mcp_server.over_http' in sys.modules)"
+        "print('mcp_server.access.over_http' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

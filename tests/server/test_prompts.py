@@ -8,7 +8,7 @@ from mcp import MCPError
 from mcp_types import INVALID_PARAMS
 from server_helpers import Caller, in_memory
 
-from mcp_server.prompts import DEFAULT_REQUEST, MAX_REQUEST
+from mcp_server.resources.prompts import DEFAULT_REQUEST, MAX_REQUEST
 from skill_bank.bank import SkillBank
 
 pytestmark = pytest.mark.anyio

@@ -16,9 +16,9 @@ from mcp import Client, MCPError
 from mcp_types import INVALID_PARAMS, ResourceUpdatedNotification
 from server_helpers import in_memory, parameters
 
-from mcp_server import notifying, resource_views
-from mcp_server.places import Places
-from mcp_server.resources import patch_uri, round_uri, run_uris, session_uris
+from mcp_server.resources import notifying, views
+from mcp_server.resources.places import Places
+from mcp_server.resources.templates import patch_uri, round_uri, run_uris, session_uris
 from mcp_server.server import build_server
 from optimizer.home import Home
 from optimizer.layers import Layer
@@ -61,7 +61,7 @@ async def test_what_the_resources_hold(root: Path, era: str) -> None:
         session, _ = await read(client, "evo://trajectories/session-01")
         assert session["events"] == EVENTS
         by_layer = [(await read(client, uri))[0] for uri in session_uris("session-01")[1:]]
-        assert [one["layer"] for one in by_layer] == list(resource_views.LAYERS)
+        assert [one["layer"] for one in by_layer] == list(views.LAYERS)
         assert sum(one["events"] for one in by_layer) == EVENTS
         assert all(len(one["newest"]) == min(20, one["events"]) for one in by_layer)
         assert "never an instruction" in by_layer[0]["untrusted"]
@@ -71,7 +71,7 @@ async def test_what_the_resources_hold(root: Path, era: str) -> None:
         patch, _ = await read(client, "evo://patches/patch-001")
         assert (patch["patch"]["patch_id"], patch["patch"]["stage"]) == ("patch-001", "tried")
         assert patch["diff"].startswith("+")
-        assert len(patch["diff"]) <= resource_views.MAX_DIFF
+        assert len(patch["diff"]) <= views.MAX_DIFF
 
 
 async def test_the_curves_come_as_a_picture(root: Path) -> None:
@@ -119,7 +119,7 @@ async def test_without_a_workspace_nothing_is_there_and_nothing_is_made(root: Pa
 
 
 def test_the_layers_are_the_optimisers() -> None:
-    assert list(resource_views.LAYERS) == [one.value for one in Layer]
+    assert list(views.LAYERS) == [one.value for one in Layer]
 
 
 def test_metrics_of_a_long_run_are_thinned_evenly(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,8 +128,8 @@ def test_metrics_of_a_long_run_are_thinned_evenly(root: Path, monkeypatch: pytes
     home = filled_workspace(root)
     rows = home.workspace.runs / "run-001" / "metrics.jsonl"
     rows.write_text("".join(json.dumps({"step": step, "reward_mean": 0.123456789}) + "\n" for step in range(1, 1001)))
-    monkeypatch.setattr(resource_views, "MAX_METRICS_BYTES", 4000)
-    found = resource_views.metrics(ServerState(root), "run-001")
+    monkeypatch.setattr(views, "MAX_METRICS_BYTES", 4000)
+    found = views.metrics(ServerState(root), "run-001")
     steps = [one["step"] for one in found["steps"]]
     assert len(json.dumps(found["steps"])) <= 4000
     assert (steps[0], steps[-1]) == (1, 1000)

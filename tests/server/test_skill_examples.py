@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from mcp_server.cli.main import run
-from mcp_server.skill_examples import Example, ExampleError, Refused, examples_of, run_example
-from mcp_server.skill_markdown import SourceFile
-from mcp_server.skill_testing import collect, run_examples
+from mcp_server.skills.examples import Example, ExampleError, Refused, examples_of, run_example
+from mcp_server.skills.markdown import SourceFile
+from mcp_server.skills.testing import collect, run_examples
 from skill_bank.bank import SkillBank
 
 pytestmark = pytest.mark.anyio

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from mcp_server.skill_lint import lint_bank, lint_source
-from mcp_server.skill_markdown import SourceFile, blocks_of
-from mcp_server.skill_words import Words
+from mcp_server.skills.lint import lint_bank, lint_source
+from mcp_server.skills.markdown import SourceFile, blocks_of
+from mcp_server.skills.words import Words
 from skill_bank.bank import SkillBank
 from skill_bank.types import BankError
 

@@ -15,9 +15,9 @@ import pytest
 from mcp_types import CallToolResult
 from server_helpers import Caller, in_memory, text_of
 
-from mcp_server.skill_lint import balanced_call
-from mcp_server.skill_markdown import SourceFile, blocks_of
-from mcp_server.skill_testing import end_processes
+from mcp_server.skills.lint import balanced_call
+from mcp_server.skills.markdown import SourceFile, blocks_of
+from mcp_server.skills.testing import end_processes
 from mcp_server.tools import all_specs
 from trainer.runs.workspace import Workspace
 

@@ -14,9 +14,9 @@ from mcp_types import INVALID_PARAMS, Request
 from pydantic import BaseModel, ConfigDict
 from server_helpers import Caller, in_memory
 
-from mcp_server import served_skills, skills_over_mcp
-from mcp_server.served_skills import ServedSkills, UnservedSkill, versions_text
-from mcp_server.skills_over_mcp import DIRECTORY, EXTENSION_ID
+from mcp_server.skills import over_mcp, served
+from mcp_server.skills.over_mcp import DIRECTORY, EXTENSION_ID
+from mcp_server.skills.served import ServedSkills, UnservedSkill, versions_text
 from mcp_server.state import ServerState
 from skill_bank.bank import SkillBank
 from skill_bank.seeding import SHIPPED
@@ -122,7 +122,7 @@ async def test_folders_list_what_lies_directly_in_them(root: Path, era: str) -> 
 
 
 async def test_pages_hold_each_skill_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(skills_over_mcp, "PAGE", 4)
+    monkeypatch.setattr(over_mcp, "PAGE", 4)
     async with in_memory(root, "auto") as caller:
         seen: list[str] = []
         cursor: dict[str, str] = {}
@@ -207,13 +207,13 @@ async def test_a_skill_beyond_the_limits_is_not_served(root: Path, monkeypatch: 
     folder = root / "skills" / "compiled" / "rllm-run"
     (folder / "big.md").write_bytes(b"x" * 300_000)
     assert "rllm-run" in [one.name for one in ServedSkills(ServerState(root)).all()]
-    monkeypatch.setattr(served_skills, "MAX_BYTES", 300_000)
+    monkeypatch.setattr(served, "MAX_BYTES", 300_000)
     assert "rllm-run" not in [one.name for one in ServedSkills(ServerState(root)).all()]
-    monkeypatch.setattr(served_skills, "MAX_BYTES", 10_000_000)
+    monkeypatch.setattr(served, "MAX_BYTES", 10_000_000)
     (folder / "big.md").unlink()
     for number in range(2):
         (folder / f"{number}.txt").write_text("x")
-    monkeypatch.setattr(served_skills, "MAX_FILES", 4)
+    monkeypatch.setattr(served, "MAX_FILES", 4)
     assert "rllm-run" in [one.name for one in ServedSkills(ServerState(root)).all()]
     (folder / "2.txt").write_text("x")
     with pytest.raises(UnservedSkill, match="5 files"):

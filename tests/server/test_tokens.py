@@ -12,10 +12,10 @@ from http_helpers import HttpServer, over_http, serving
 from mcp_types import ElicitRequestParams, ElicitResult
 from server_helpers import Caller, events_of, in_memory, text_of
 
+from mcp_server.access.roles import OWNER, Role, RoleGuard, outside, role_for
+from mcp_server.access.tokens import MOST_TOKENS, PREFIX, TOKENS_FILE, TokenError, Tokens, seconds_of
 from mcp_server.cli.main import run
-from mcp_server.roles import OWNER, Role, RoleGuard, outside, role_for
 from mcp_server.server import build_server
-from mcp_server.tokens import MOST_TOKENS, PREFIX, TOKENS_FILE, TokenError, Tokens, seconds_of
 from optimizer.audit import AuditLog
 from optimizer.redact import redact_text
 
@@ -89,7 +89,7 @@ def test_what_is_wrong_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         with pytest.raises(TokenError, match="12h or 90d"):
             seconds_of(text)
     assert (seconds_of("30m"), seconds_of(" 2D "), seconds_of("never")) == (1800, 172800, None)
-    monkeypatch.setattr("mcp_server.tokens.MOST_TOKENS", 1)
+    monkeypatch.setattr("mcp_server.access.tokens.MOST_TOKENS", 1)
     with pytest.raises(TokenError, match="remove one first"):
         tokens.add("bob", Role.VIEW, None)
     assert MOST_TOKENS == 100

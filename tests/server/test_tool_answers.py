@@ -148,7 +148,7 @@ async def test_a_model_that_takes_long_reports_progress_every_second(
         time.sleep(3.5)
         raise RunError("that model never answers")
 
-    monkeypatch.setattr("mcp_server.evaluating.ask_model", slow)
+    monkeypatch.setattr("mcp_server.jobs.evaluating.ask_model", slow)
     told: list[float] = []
 
     async def progress(value: float, total: float | None, message: str | None) -> None:

@@ -11,7 +11,7 @@ import anyio
 import pytest
 from server_helpers import REQUEST, Caller, events_of, in_memory, text_of
 
-from mcp_server.background import LOOK_EVERY_S
+from mcp_server.jobs.background import LOOK_EVERY_S
 
 pytestmark = pytest.mark.anyio
 

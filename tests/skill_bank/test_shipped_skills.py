@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from skill_bank_builder import tree
 from skills_ref.validator import validate
 
-from mcp_server.skill_lint import lint_bank
-from mcp_server.skill_testing import collect
+from mcp_server.skills.lint import lint_bank
+from mcp_server.skills.testing import collect
 from mcp_server.tools import all_specs
 from skill_bank.bank import SHIPPED, SkillBank
 from skill_bank.kinds import MappingKind

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from analysis_helpers import DATA, made_up
 
-from mcp_server.evidence import analyse_layer
-from mcp_server.proposing import propose_from_finding
+from mcp_server.findings.evidence import analyse_layer
+from mcp_server.findings.proposing import propose_from_finding
 from mcp_server.state import ServerState
 from optimizer.analyze.detectors import training_facts
 from optimizer.analyze.levers import LeverTable

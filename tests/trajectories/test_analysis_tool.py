@@ -10,7 +10,7 @@ import pytest
 from analysis_helpers import DATA
 
 from mcp_server.cli.main import run
-from mcp_server.evidence import analyse_layer
+from mcp_server.findings.evidence import analyse_layer
 from mcp_server.state import LAYER_VARIABLE, ServerState
 from mcp_server.tools.trajectories import SPECS
 from optimizer.analyze.claims import ClaimError

@@ -12,7 +12,7 @@ from index_helpers import append, fresh_home, hook_line
 from mcp import Client, MCPError
 from mcp_types import ResourceUpdatedNotification
 
-from mcp_server import notifying
+from mcp_server.resources import notifying
 from mcp_server.server import build_server
 from optimizer.home import Home
 from skill_bank.files import write_json_atomic

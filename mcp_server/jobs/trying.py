@@ -7,7 +7,7 @@ outlives the server. Everything it finds out is in `trials/<id>/`: a server that
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from mcp_server.background import Child, child_of, start_child
+from mcp_server.jobs.background import Child, child_of, start_child
 from mcp_server.state import ServerState
 
 if TYPE_CHECKING:

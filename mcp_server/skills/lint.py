@@ -11,9 +11,9 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator
 
-from mcp_server.skill_examples import EXAMPLE, HELPERS, calls_in, examples_of, refused_in
-from mcp_server.skill_markdown import Block, SourceFile, blocks_of, sources_of
-from mcp_server.skill_words import CommandWords, Words
+from mcp_server.skills.examples import EXAMPLE, HELPERS, calls_in, examples_of, refused_in
+from mcp_server.skills.markdown import Block, SourceFile, blocks_of, sources_of
+from mcp_server.skills.words import CommandWords, Words
 from skill_bank.bank import SkillBank
 from skill_bank.types import BankError, Problem
 from trainer.request import RequestError, parse_request

@@ -3,7 +3,7 @@
 1. A token is shown once, when it is made. `tokens.json` (mode 0600) keeps its SHA-256, name, role and end. A token is
    32 random bytes, so a fast hash is enough: there is nothing to guess.
 2. The plain token of the workspace (`http-token`) is none of them: it belongs to whoever owns the folder and may do
-   everything (`mcp_server/roles.py` says what a role may do).
+   everything (`mcp_server/access/roles.py` says what a role may do).
 3. Who makes a token for role `approve` must be a person at a terminal, as for every approval.
 """
 
@@ -19,8 +19,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mcp_server.roles import OWNER, Caller, Role
-from mcp_server.secret_files import why_not_private
+from mcp_server.access.roles import OWNER, Caller, Role
+from mcp_server.access.secret_files import why_not_private
 from optimizer.audit import AuditLog, current_user
 from skill_bank.files import lock_of, write_bytes_atomic
 

@@ -1,7 +1,8 @@
 """The server over streamable HTTP, for clients on this machine that do not start it themselves.
 
 1. Every request needs a bearer token, on every path: the plain one of the workspace, which lies in a file that only its
-   owner can read and is never printed, logged or put into a URL, or a named one with a role (`mcp_server/tokens.py`).
+   owner can read and is never printed, logged or put into a URL, or a named one with a role
+   (`mcp_server/access/tokens.py`).
 2. Host and Origin are checked against explicit lists (DNS rebinding: a web page whose name resolves to 127.0.0.1 would
    otherwise speak to us), by us for every path and by the SDK once more.
 3. Only loopback addresses are bound, unless that is allowed and the names under which clients will come are given.
@@ -33,10 +34,10 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mcp_server.roles import OWNER, Caller, Role
-from mcp_server.secret_files import SecretError, secret_in
+from mcp_server.access.roles import OWNER, Caller, Role
+from mcp_server.access.secret_files import SecretError, secret_in
+from mcp_server.access.tokens import TokenError, Tokens
 from mcp_server.state import ServerState
-from mcp_server.tokens import TokenError, Tokens
 
 MCP_PATH = "/mcp"
 

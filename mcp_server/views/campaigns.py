@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from mcp_server.answers import Next, Part, clip
-from mcp_server.campaigning import CampaignView
+from mcp_server.jobs.campaigning import CampaignView
 from mcp_server.state import ServerState
 
 if TYPE_CHECKING:

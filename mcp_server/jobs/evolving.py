@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mcp_server.answers import clip
-from mcp_server.background import Child, child_of, start_child
-from mcp_server.starting import refuse_own_code
+from mcp_server.jobs.background import Child, child_of, start_child
+from mcp_server.jobs.starting import refuse_own_code
 from mcp_server.state import ServerState
 
 if TYPE_CHECKING:

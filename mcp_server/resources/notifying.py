@@ -19,8 +19,8 @@ from mcp.server.subscriptions import InMemorySubscriptionBus
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
 from mcp_types import EmptyResult, SubscribeRequestParams, UnsubscribeRequestParams
 
-from mcp_server.places import Places
-from mcp_server.resources import run_uris, session_uris
+from mcp_server.resources.places import Places
+from mcp_server.resources.templates import run_uris, session_uris
 from mcp_server.state import ServerState
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import anyio.to_thread
 from mcp.server.mcpserver import MCPServer
 from mcp_types import Completion, CompletionArgument, CompletionContext, PromptReference, ResourceTemplateReference
 
-from mcp_server.prompts import DEFAULT_REQUEST, DEFAULT_ROUNDS
-from mcp_server.resource_views import LAYERS
-from mcp_server.served_skills import SCHEME, ServedSkills, UnservedSkill
+from mcp_server.resources.prompts import DEFAULT_REQUEST, DEFAULT_ROUNDS
+from mcp_server.resources.views import LAYERS
+from mcp_server.skills.served import SCHEME, ServedSkills, UnservedSkill
 from mcp_server.state import ServerState
 from mcp_server.tooling import is_domain_error
 
@@ -124,8 +124,8 @@ class Completions:
         return [*made, DEFAULT_REQUEST]
 
     def _evolutions(self, known: dict[str, str]) -> list[str]:
-        from mcp_server.campaigning import open_campaigns
-        from mcp_server.evolving import requested_evolutions
+        from mcp_server.jobs.campaigning import open_campaigns
+        from mcp_server.jobs.evolving import requested_evolutions
         from optimizer.round_store import RoundStore
 
         if not self._state.exists:

@@ -8,8 +8,8 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mcp_server.background import Child, child_of, start_child
-from mcp_server.starting import StartRequest, refuse_own_code
+from mcp_server.jobs.background import Child, child_of, start_child
+from mcp_server.jobs.starting import StartRequest, refuse_own_code
 from mcp_server.state import ServerState
 
 logger = logging.getLogger(__name__)

@@ -22,11 +22,11 @@ import anyio.to_thread
 from mcp import Client
 from mcp_types import CallToolResult
 
-from mcp_server.background import CHILD_NOTE
+from mcp_server.jobs.background import CHILD_NOTE
 from mcp_server.server import build_server
-from mcp_server.skill_examples import Example, ExampleError, Refused, examples_of, run_example
-from mcp_server.skill_lint import chosen_skills
-from mcp_server.skill_markdown import sources_of
+from mcp_server.skills.examples import Example, ExampleError, Refused, examples_of, run_example
+from mcp_server.skills.lint import chosen_skills
+from mcp_server.skills.markdown import sources_of
 from skill_bank.bank import SHIPPED, SkillBank
 from skill_bank.files import read_json
 from skill_bank.types import Problem

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from mcp_server.skill_markdown import SourceFile, blocks_of
+from mcp_server.skills.markdown import SourceFile, blocks_of
 
 EXAMPLE = "python example"
 """What stands behind the opening fence."""

@@ -12,7 +12,7 @@ import anyio.to_thread
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 
-from mcp_server import resource_views
+from mcp_server.resources import views
 from mcp_server.state import ServerState
 from mcp_server.tooling import is_domain_error
 from skill_bank.visible import visible
@@ -29,7 +29,7 @@ def run_uris(run_id: str) -> list[str]:
 
 def session_uris(session: str) -> list[str]:
     """The resources of a recorded session; all of them change with it."""
-    layers = resource_views.LAYERS
+    layers = views.LAYERS
     return [f"evo://trajectories/{session}", *(f"evo://trajectories/{layer}/{session}" for layer in layers)]
 
 
@@ -49,27 +49,27 @@ def add_resources(server: MCPServer[Any], state: ServerState) -> None:
     @server.resource("evo://runs/{run_id}", name="run", title="Training run", mime_type=JSON)
     async def run(run_id: str) -> str:
         """State, verdict and the last step of a run."""
-        return await _read_json(state, resource_views.run, run_id)
+        return await _read_json(state, views.run, run_id)
 
     @server.resource("evo://runs/{run_id}/metrics", name="run-metrics", title="Metrics of a run", mime_type=JSON)
     async def metrics(run_id: str) -> str:
         """Every metric of a run by step; of a long run, steps evenly spread."""
-        return await _read_json(state, resource_views.metrics, run_id)
+        return await _read_json(state, views.metrics, run_id)
 
     @server.resource("evo://runs/{run_id}/report", name="run-report", title="Report of a run", mime_type="text/plain")
     async def report(run_id: str) -> str:
         """What a run was, what came out of it, what held it back, single episodes, where its files are."""
-        return visible_lines(await _read(state, resource_views.report, run_id))
+        return visible_lines(await _read(state, views.report, run_id))
 
     @server.resource("evo://runs/{run_id}/plot.png", name="run-plot", title="Curves of a run", mime_type="image/png")
     async def plot(run_id: str) -> bytes:
         """Reward, validation and losses of a run as a picture."""
-        return await _read(state, resource_views.plot, run_id)
+        return await _read(state, views.plot, run_id)
 
     @server.resource("evo://trajectories/{session}", name="session", title="Recorded session", mime_type=JSON)
     async def session(session: str) -> str:
         """How many events a session has, how many failed, and the last one; search_trajectories shows them."""
-        return await _read_json(state, resource_views.session, session)
+        return await _read_json(state, views.session, session)
 
     @server.resource(
         "evo://trajectories/{layer}/{session}",
@@ -79,17 +79,17 @@ def add_resources(server: MCPServer[Any], state: ServerState) -> None:
     )
     async def layer(layer: str, session: str) -> str:
         """The newest events of a session that belong to a layer (rllm, traj, meta, other)."""
-        return await _read_json(state, resource_views.session_layer, layer, session)
+        return await _read_json(state, views.session_layer, layer, session)
 
     @server.resource("evo://rounds/{number}", name="round", title="Improvement round", mime_type=JSON)
     async def round_(number: str) -> str:
         """A round: its run with test success before and after, findings, patches with their verdicts."""
-        return await _read_json(state, resource_views.round_, number)
+        return await _read_json(state, views.round_, number)
 
     @server.resource("evo://patches/{patch_id}", name="patch", title="Patch of a skill", mime_type=JSON)
     async def patch(patch_id: str) -> str:
         """A patch: its stage, finding, changes, verdict and difference."""
-        return await _read_json(state, resource_views.patch, patch_id)
+        return await _read_json(state, views.patch, patch_id)
 
 
 async def _read_json(state: ServerState, what: Callable[..., dict[str, Any]], *names: str) -> str:

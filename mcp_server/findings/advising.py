@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 def findings_and_advice(home: "Home", directory: "RunDirectory") -> "tuple[list[Finding], list[Advice]]":
     """Both for one run, findings the most explaining first, advice the surest first. Raises RunError, BankError."""
-    from mcp_server.proposing import situation_of
+    from mcp_server.findings.proposing import situation_of
     from optimizer.analyze.advice import advise
     from optimizer.analyze.levers import LEVER_SKILL
     from optimizer.analyze.runs import analyse_run

@@ -5,8 +5,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from mcp_server.answers import clip
-from mcp_server.recorded import UNTRUSTED, time_text
 from mcp_server.state import LAYER_VARIABLE, ServerState
+from mcp_server.views.recorded import UNTRUSTED, time_text
 
 if TYPE_CHECKING:
     from optimizer.index.search import Hit, Page

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mcp_server.background import child_of, start_child
-from mcp_server.evolving import RoundsView
+from mcp_server.jobs.background import child_of, start_child
+from mcp_server.jobs.evolving import RoundsView
 from mcp_server.state import ServerState
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """A person's decision about the next run of a campaign, asked for when an agent takes the campaign up again.
 
-As for a patch (`mcp_server/approvals.py`), the client asks its user where it can, and otherwise the answer names the
-command for a terminal. What is decided about is bound by its digest: the run's number and its settings.
+As for a patch (`mcp_server/approvals/channels.py`), the client asks its user where it can, and otherwise the answer
+names the command for a terminal. What is decided about is bound by its digest: the run's number and its settings.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from mcp.server.mcpserver import Context, Elicit, Resolve
 from pydantic import BaseModel, Field
 
 from mcp_server.answers import clip
-from mcp_server.approvals import why_not_asked
+from mcp_server.approvals.channels import why_not_asked
 from mcp_server.state import ServerState
 
 if TYPE_CHECKING:

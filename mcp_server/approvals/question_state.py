@@ -23,7 +23,7 @@ from pathlib import Path
 
 from mcp.server.request_state import AESGCMRequestStateCodec, InvalidRequestState
 
-from mcp_server.secret_files import SecretError, secret_in
+from mcp_server.access.secret_files import SecretError, secret_in
 from skill_bank.files import append_json, iterate_lines, lock_of, write_bytes_atomic
 
 KEY_FILE = "question-key"

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mcp_server.resources import patch_uri, round_uri
-from mcp_server.served_skills import SCHEME, SKILL_FILE, VERSIONS_FILE
+from mcp_server.resources.templates import patch_uri, round_uri
+from mcp_server.skills.served import SCHEME, SKILL_FILE, VERSIONS_FILE
 
 _ROUND = re.compile(r"round-0*([0-9]+)\.json\Z")
 

@@ -20,7 +20,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, CacheableResult, Paginated
 from mcp_types import RequestParams as Params
 from pydantic import BaseModel, ConfigDict, Field
 
-from mcp_server.served_skills import (
+from mcp_server.skills.served import (
     SCHEME,
     SKILL_FILE,
     ServedFile,

@@ -84,7 +84,7 @@ class Analysed:
 
 def analyse(state: ServerState, run_id: str | None) -> Analysed:
     """Analyses a run and writes what it found; analysing again replaces that. Raises RunError, BankError, OSError."""
-    from mcp_server.advising import findings_and_advice
+    from mcp_server.findings.advising import findings_and_advice
     from optimizer.analyze.report import Report
     from optimizer.analyze.run_analysis import RunAnalysis
     from trainer.runs import supervise

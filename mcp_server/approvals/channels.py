@@ -4,7 +4,7 @@
    because a client may be set up to answer by itself. What is approved is what was shown: the question holds the digest
    of the outcome, and a patch that changed in between is refused.
 2. Otherwise nothing is applied, and the answer names the command for a terminal, where a person types the digest. So
-   it is for a client whose token may not approve (`mcp_server/roles.py`).
+   it is for a client whose token may not approve (`mcp_server/access/roles.py`).
 3. No argument of any tool approves. The decision is a parameter that the client's user fills; what a model sends under
    its name is ignored by the SDK and refused by our argument check.
 """
@@ -17,8 +17,8 @@ from mcp.server.mcpserver import Context, Elicit, Resolve
 from mcp_types import ClientCapabilities
 from pydantic import BaseModel, Field
 
+from mcp_server.access.roles import Role, caller_now, refusal
 from mcp_server.answers import clip
-from mcp_server.roles import Role, caller_now, refusal
 from mcp_server.state import ServerState
 from skill_bank.visible import visible_text
 

@@ -129,7 +129,7 @@ def _go_on(state: ServerState, wanted: StartRequest, run_id: str) -> Started:
             if run.document.parent_run == old.directory.run_id and not run.document.state.is_final:
                 known = known or run
         if known is not None:
-            from mcp_server.run_views import run_line
+            from mcp_server.views.runs import run_line
 
             plan = f"{run_line(known.document)}, resumed from {old.directory.run_id}"
             return Started(known.document, known.directory.read_config(), plan, existing=True)
@@ -155,7 +155,7 @@ def run_with_key(state: ServerState, key: str) -> "Run | None":
 
 
 def _existing(known: "Run", wanted: StartRequest) -> Started:
-    from mcp_server.run_views import run_line
+    from mcp_server.views.runs import run_line
     from trainer.runs.errors import RunError
 
     document = known.document

@@ -14,8 +14,8 @@ import typer.core
 import typer.main
 from pydantic import BaseModel, ValidationError
 
-from mcp_server.campaigning import CampaignWish
 from mcp_server.cli.main import build_app
+from mcp_server.jobs.campaigning import CampaignWish
 from mcp_server.server import build_server
 from mcp_server.tooling import EvoTool, make_tool
 from mcp_server.tools import all_specs

@@ -1,0 +1,1 @@
+"""Who may come in over HTTP, and as whom: the web server, named tokens, roles, secrets in files."""

@@ -1,0 +1,1 @@
+"""The ways on which a person's decision reaches the server."""

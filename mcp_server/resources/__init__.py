@@ -1,0 +1,1 @@
+"""What clients read, complete and are told of: resources `evo://…` and prompts."""

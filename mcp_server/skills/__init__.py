@@ -1,0 +1,1 @@
+"""The compiled skills: as they are served, and whether what they say holds."""

@@ -1,0 +1,1 @@
+"""Short views for answers."""
