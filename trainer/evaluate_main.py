@@ -26,6 +26,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as in trainer.worker: rea
 from skill_bank.files import write_text_atomic
 from trainer.config import TrainingConfig
 from trainer.envs.base import EnvironmentFault, Row, Split
+from trainer.envs.problem import NOT_THE_PROBLEM
 from trainer.evaluate import Evaluator
 from trainer.evaluation.categories import category_of
 from trainer.evaluation.folder import EvaluationFolder
@@ -45,9 +46,6 @@ from trainer.rollout.summary import SUCCESS
 from trainer.rollout.types import Episode, EpisodeRequest
 from trainer.tasks import DataFault, Tasks, requests
 from trainer.world import World, open_world
-
-NOT_THE_PROBLEM = frozenset({"answer", "solution", "id", "index", "uid", "category", "level", "difficulty"})
-"""Fields of a row that do not make it another problem."""
 
 PART = 256
 """Episodes played in one go; progress is told between two."""

@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.envs import registry
+from trainer.envs.problem import same_world, world_of
 from trainer.experience.trajectories import Call
 from trainer.generation.journal import Journal
 from trainer.generation.learn import Learned, learn
 from trainer.generation.play import EnvironmentTrouble, Player, plain
 from trainer.generation.profile import profile_of, values_in
-from trainer.generation.screen import Guards, Screen, same_world, world_of
+from trainer.generation.screen import Guards, Screen
 from trainer.generation.search import search
 from trainer.generation.templates import Template, fill_row, readings
 from trainer.generation.types import Attempt, FoundBy, Reason

@@ -95,9 +95,9 @@ def evaluation_problems(config: TrainingConfig, directory: RunDirectory) -> tupl
             ]
     except (DataFault, EnvironmentFault, OSError) as error:
         return [], [f"the evaluation problems could not be made ({error}): records are not checked against them"]
-    guards = [one for split, rows in held.items() for one in guarded_rows(rows, f"{directory.run_id}:{split}")]
-    check_disjoint(train, guards)
-    return guards, []
+    named = {f"{directory.run_id}:{split}": rows for split, rows in held.items()}
+    check_disjoint(train, named)
+    return [one for origin, rows in named.items() for one in guarded_rows(rows, origin)], []
 
 
 def distil_run(

@@ -7,14 +7,20 @@ A guard knows the prompts and answers of validation and test problems. A record 
 2. where it holds the problem's answer together with the prompt's numbers and signs in their order, or nearly all of its
    words in any order; where it has no numbers, most of them.
 
+Where several problems are asked in the same words (each in a world of its own: `envs.problem`), the words are no task:
+only 2 is asked for, and a problem without an answer in its row guards nothing.
+
 `What is x + y?` holds no problem; `What is 3 + 4?` does where that is one. The pool keeps its guards, so that what is
 added later, by whomever, meets them too.
 """
 
+import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trainer.envs.problem import World, same_world, world_of
 from trainer.experience.problems import ExperienceError
 from trainer.experience.records import ExperienceRecord
 from trainer.experience.tokens import FUNCTION_WORDS, normalised, pieces
@@ -46,15 +52,25 @@ class Guarded:
 
 def guarded_rows(rows: Iterable[Mapping[str, Any]], origin: str) -> list[Guarded]:
     """The guards of task rows: `prompt` as text or messages, `answer` where there is one."""
-    found = []
+    worlds: dict[Guarded, set[World]] = {}
     for row in rows:
-        text = normalised(prompt_text(row.get("prompt", ""))).strip(_END_MARKS)
+        text = _asked(prompt_text(row.get("prompt", "")))
         if text:
-            answer = row.get("answer", "")
-            found.append(
-                Guarded(text, normalised(str(answer)) if isinstance(answer, str | int | float) else "", origin)
-            )
-    return found
+            worlds.setdefault(Guarded(text, _answer(row), origin), set()).add(world_of(dict(row)))
+    # words without an answer that several worlds share: an environment that shows its task when it is reset
+    return [one for one, found in worlds.items() if one.answer or len(found) == 1]
+
+
+def _asked(text: str) -> str:
+    return normalised(text).strip(_END_MARKS)
+
+
+def _answer(row: Mapping[str, Any]) -> str:
+    """The answer as a text that a record may hold; empty where there is none."""
+    answer = row.get("answer", "")
+    if isinstance(answer, float) and answer.is_integer():
+        answer = int(answer)
+    return normalised(str(answer)) if isinstance(answer, str | int | float) else ""
 
 
 def prompt_text(prompt: Any) -> str:
@@ -71,8 +87,11 @@ def prompt_text(prompt: Any) -> str:
 class LeakGuard:
     """Problems that no record may hold."""
 
-    def __init__(self, guarded: Iterable[Guarded] = ()) -> None:
-        self._prepared = [_Prepared.of(one) for one in dict.fromkeys(guarded)]
+    def __init__(self, guarded: Iterable[Guarded] = (), *, one_world: bool = False) -> None:
+        """`one_world`: all of them are asked in one world, where words alone are a task, whatever answers are given."""
+        known = list(dict.fromkeys(guarded))
+        answers = Counter(prompt for prompt, _ in {(one.prompt, one.answer) for one in known})
+        self._prepared = [_Prepared.of(one, alone=one_world or answers[one.prompt] == 1) for one in known]
 
     def __len__(self) -> int:
         return len(self._prepared)
@@ -85,10 +104,11 @@ class LeakGuard:
         for one in self._prepared:
             ordered = one.marks in marks  # the prompt's numbers and signs stand together in the record
             share = len(one.words & held) / len(one.words) if one.specific else 0.0
-            if ordered and ((one.phrase and _holds(padded, one.prompt)) or share >= NEARLY_ALL):
+            whole = ordered and one.phrase and _holds(padded, one.prompt)
+            if one.alone and (whole or (ordered and share >= NEARLY_ALL)):
                 return f"it holds a task of {one.origin or 'an evaluation'}: {one.prompt[:80]!r}"
             # without marks of its own a prompt is told from others by its words only
-            told = share >= NEARLY_ALL or (ordered and one.specific and (bool(one.marks) or share >= MOST))
+            told = whole or share >= NEARLY_ALL or (ordered and one.specific and (bool(one.marks) or share >= MOST))
             if one.answer and told and _times(text, one.answer) > one.answer_in_prompt:
                 return f"it holds the answer to a task of {one.origin or 'an evaluation'}: {one.prompt[:80]!r}"
         return None
@@ -116,9 +136,11 @@ class _Prepared:
     """How often the prompt itself holds its answer (`5 @ 2` with the answer 5)."""
     marks: str
     """Numbers and signs of the prompt, in order: what must stand together in a record that holds the task."""
+    alone: bool
+    """Whether the prompt alone is the task: no other problem with another answer is asked in the same words."""
 
     @classmethod
-    def of(cls, one: Guarded) -> "_Prepared":
+    def of(cls, one: Guarded, *, alone: bool) -> "_Prepared":
         found = list(pieces(one.prompt))
         telling = [piece for _, piece in found if piece not in FUNCTION_WORDS]
         # a run of Chinese characters is one piece and several words
@@ -132,6 +154,7 @@ class _Prepared:
             size >= SPECIFIC,
             _times(one.prompt, one.answer) if one.answer else 0,
             _marks(one.prompt),
+            alone,
         )
 
 
@@ -166,13 +189,42 @@ def _times(text: str, answer: str) -> int:
     return sum(1 for _ in _places(f" {text} ", answer))
 
 
-def check_disjoint(training: Iterable[Mapping[str, Any]], guarded: Iterable[Guarded]) -> None:
-    """Asserts that no training problem is one of an evaluation. Raises LeakError that names one."""
-    known = {one.prompt: one.origin for one in guarded}
+def check_disjoint(training: Iterable[Mapping[str, Any]], held: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    """Asserts that no training problem is one of an evaluation. `held`: name of an evaluation → its rows.
+
+    A problem is its conversation and what decides its answer: the world, and where a row has no field of one, the
+    answer itself. Raises LeakError that names a problem.
+    """
+    known: dict[str, list[tuple[Mapping[str, Any], str]]] = {}
+    for origin, rows in held.items():
+        for row in rows:
+            known.setdefault(_conversation(row), []).append((row, origin))
     for row in training:
-        prompt = normalised(prompt_text(row.get("prompt", ""))).strip(_END_MARKS)
-        if prompt in known:
-            raise LeakError(
-                f"the training problem {prompt[:80]!r} is also one of {known[prompt] or 'an evaluation'}: a pool made "
-                "of it would tell that evaluation. Use splits that share no problem"
-            )
+        for other, origin in known.get(_conversation(row), ()):
+            if _same_problem(row, other):
+                raise LeakError(
+                    f"the training problem {prompt_text(row['prompt'])[:80]!r} is also one of {origin}: a pool made of "
+                    "it would tell that evaluation. Use splits that share no problem"
+                )
+
+
+def _conversation(row: Mapping[str, Any]) -> str:
+    """All that is said before the model speaks, normalised: a lone question is the same as text and as a message."""
+    prompt = row.get("prompt", "")
+    if isinstance(prompt, str):
+        return _asked(prompt)
+    said = [(str(one.get("role", "")), _asked(str(one.get("content", "")))) for one in prompt if one]
+    return said[0][1] if [role for role, _ in said] == ["user"] else json.dumps(said, ensure_ascii=False)
+
+
+def _same_problem(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    """Of two rows that ask in the same words."""
+    one, other = world_of(dict(a)), world_of(dict(b))
+    if not same_world(one, other):
+        return False
+    shared = dict(one).keys() & dict(other).keys()
+    return bool(shared) or "answer" not in a or "answer" not in b or _decided(a) == _decided(b)
+
+
+def _decided(row: Mapping[str, Any]) -> str:
+    return _answer(row) or json.dumps(row["answer"], sort_keys=True, ensure_ascii=False, default=str)

@@ -252,7 +252,8 @@ class ExperiencePool:
             if not new:
                 return []
             self.store.add_guards(new)
-            guard, told = LeakGuard(new), []
+            asked = {one.prompt for one in new}  # what was known in the same words belongs to them
+            guard, told = LeakGuard(one for one in self.store.guards() if one.prompt in asked), []
             for record in list(self.store.iterate((Status.ACTIVE, Status.QUARANTINED))):
                 reason = guard.leak(record)
                 if reason is not None:

@@ -93,11 +93,9 @@ class ExperienceRun:
         self.pool, self.run_id, self._system = pool, run_id, system
         self.told = Told()
         self.filled: Filled | None = None
-        guards = [
-            *guarded_rows(tasks.validation, f"{run_id}:validation"),
-            *guarded_rows(tasks.test, f"{run_id}:test"),
-        ]
-        check_disjoint(tasks.train, guards)
+        held = {f"{run_id}:validation": tasks.validation, f"{run_id}:test": tasks.test}
+        check_disjoint(tasks.train, held)
+        guards = [one for origin, rows in held.items() for one in guarded_rows(rows, origin)]
         self.guard_problem: PoolProblem | None = pool.protect(guards)
         self._found: dict[tuple[int, int], Retrieval] = {}
         """Lessons of the present step, by (task, occurrence)."""

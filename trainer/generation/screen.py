@@ -1,7 +1,6 @@
 """What a new task may not be: an original or another task again, nearly again, or a problem of validation or test.
 
-Two rows ask in the same *world* where their other fields agree: those that hold no answer and do not merely number or
-grade the problem. A field that one of them lacks does not tell them apart.
+*World*: see `envs.problem`.
 
 - **duplicate**: the same words in the same world, or the same calls in the same world;
 - **near duplicate**: embeddings as close as those of duplicate records (`experience.dedupe.SAME`), the same numbers and
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from trainer.datafiles import Row
+from trainer.envs.problem import World, same_world, world_of
 from trainer.experience.dedupe import SAME
 from trainer.experience.embed import Embedder, HashedEmbedder, Vectors
 from trainer.experience.leaks import Guarded, LeakGuard, guarded_rows
@@ -23,28 +23,7 @@ from trainer.experience.records import ExperienceRecord
 from trainer.experience.tokens import normalised, pieces
 from trainer.experience.trajectories import Call
 from trainer.generation.profile import question_of
-from trainer.generation.types import NOT_THE_PROBLEM, Reason
-
-World = tuple[tuple[str, str], ...]
-"""(field, value as JSON), sorted."""
-
-
-def world_of(row: Row, answers: Iterable[str]) -> World:
-    """The world in which a row's question is asked; `answers`: fields that hold what is to be found."""
-    left_out = {"prompt", *answers, *NOT_THE_PROBLEM}
-    return tuple(
-        sorted(
-            (key, json.dumps(value, sort_keys=True, ensure_ascii=False, default=str))
-            for key, value in row.items()
-            if key not in left_out
-        )
-    )
-
-
-def same_world(a: World, b: World) -> bool:
-    """Whether no field that both have tells them apart."""
-    other = dict(b)
-    return all(other.get(key, value) == value for key, value in a)
+from trainer.generation.types import Reason
 
 
 class Guards:
@@ -67,7 +46,7 @@ class Guards:
         world = world_of(row, self._answers)
         if world not in self._known:
             near = [one for other, guarded in self._of.items() if same_world(world, other) for one in guarded]
-            self._known[world] = LeakGuard(near)
+            self._known[world] = LeakGuard(near, one_world=True)
         guard = self._known[world]
         return guard.leak(ExperienceRecord(question_of(row), "", id="")) if len(guard) else None
 

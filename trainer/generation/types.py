@@ -18,9 +18,6 @@ SCHEMA_VERSION = 1
 FULL_REWARD = 1.0
 """What solves a task: the environment's full reward, as for worked examples."""
 
-NOT_THE_PROBLEM = frozenset({"answer", "solution", "id", "index", "uid", "category", "level", "difficulty"})
-"""Fields of a row that do not make it another problem, whatever the environment."""
-
 
 class GenerationError(RunError):
     """A set of tasks that cannot be planned, made or read. The message says what to do next."""
