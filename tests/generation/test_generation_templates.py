@@ -229,9 +229,32 @@ def test_a_tool_that_hangs_costs_its_own_work_only() -> None:
     from trainer.envs.base import EnvironmentSpec
 
     player = Player(EnvironmentSpec.of("slow", Slow), timeout_s=0.2)
-    with pytest.raises(EnvironmentTrouble, match="no answer within 0\\.2 s"):
+    with pytest.raises(EnvironmentTrouble, match="wait gave no answer within 0\\.2 s"):
         player.guarded(lambda: player.play({"prompt": "x"}, [("wait", {"long": True})]))
     assert player.guarded(lambda: player.play({"prompt": "x"}, [("wait", {"long": False})])).reward == 1.0
+
+
+def test_a_reset_that_hangs_is_named() -> None:
+    import time
+
+    from trainer.envs.base import EnvironmentSpec
+
+    class Stuck:
+        tool_timeouts = {"reset": 0.2}  # noqa: RUF012 - as users write it
+
+        def reset(self, **row: object) -> None:
+            time.sleep(3)
+
+        def get_reward(self) -> float:
+            return 1.0
+
+        def wait(self) -> str:
+            """Wait."""
+            return "waited"
+
+    player = Player(EnvironmentSpec.of("stuck", Stuck))
+    with pytest.raises(EnvironmentTrouble, match="reset gave no answer within 0\\.2 s"):
+        player.guarded(lambda: player.play({"prompt": "x"}, []))
 
 
 def test_the_search_follows_a_chain_and_leaves_out_what_is_not_needed() -> None:

@@ -1,11 +1,13 @@
 """Pinned semantics of token, mask, reward and stop reason. If one of these fails, the code is wrong, not the test."""
 
 import time
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
 
 from trainer.envs.base import EnvironmentSpec
+from trainer.rollout.tools import ToolRunner
 from trainer.rollout.types import Limits, StopReason
 
 
@@ -160,6 +162,92 @@ def test_a_tool_that_hangs_ends_the_episode(scripted) -> None:
     )
     assert episode.stop_reason is StopReason.TOOL_TIMEOUT
     assert time.monotonic() - began < 4
+
+
+class Stuck(Base):
+    """Hangs where `where` says; 0.2 s each."""
+
+    tool_timeouts = dict.fromkeys(("reset", "get_reward", "finished", "close"), 0.2)
+    where = ""
+
+    def _wait(self, where: str) -> None:
+        if where == self.where:
+            time.sleep(3)
+
+    def reset(self, **row: object) -> str | None:
+        self._wait("reset")
+        return None
+
+    def get_reward(self) -> float:
+        self._wait("get_reward")
+        return 1.0
+
+    def close(self) -> None:
+        self._wait("close")
+
+    @property
+    def finished(self) -> bool:
+        self._wait("finished")
+        return False
+
+
+@pytest.mark.parametrize("where", ["reset", "get_reward", "finished"])
+def test_an_environment_that_hangs_costs_its_own_episode(scripted, where: str) -> None:
+    spec = EnvironmentSpec.of("x", type("Mine", (Stuck,), {"where": where}))
+    began = time.monotonic()
+    (episode,), _ = scripted([[call("calculate", expression="1"), "done"]], spec)
+    assert time.monotonic() - began < 2.8
+    assert (episode.stop_reason, episode.valid, episode.reward) == (StopReason.ENVIRONMENT_ERROR, False, 0.0)
+    assert episode.error == (
+        f"{where}: EnvironmentTimeout: no answer within 0.2 s. Mend what it waits for; where it needs longer, give the "
+        f'class tool_timeouts = {{"{where}": seconds}}, or the run a higher tool_timeout_s'
+    )
+
+
+def test_a_close_that_hangs_spoils_no_reward(scripted) -> None:
+    spec = EnvironmentSpec.of("x", type("Mine", (Stuck,), {"where": "close"}))
+    (one, other), _ = scripted([["done"], ["done"]], spec)
+    assert [e.reward for e in (one, other)] == [1.0, 1.0]
+    assert one.valid
+    assert one.error.startswith("close: EnvironmentTimeout: no answer within 0.2 s")
+
+
+def test_an_environment_is_closed_where_its_reset_failed(scripted) -> None:
+    closed: list[object] = []
+
+    class Opens(BreaksAtReset):
+        def close(self) -> None:
+            closed.append(self)
+
+    (episode,), _ = scripted([["done"]], EnvironmentSpec.of("x", Opens))
+    assert episode.error == "reset: KeyError: 'no data'"
+    assert len(closed) == 1
+
+
+def test_own_functions_have_a_minute_or_what_a_tool_has() -> None:
+    given: list[tuple[str, float]] = []
+
+    class Notes:
+        def run(self, job: Callable[[], object], timeout_s: float, name: str) -> object:
+            given.append((name, timeout_s))
+            return job()
+
+    for timeout_s in (0.5, 300.0):
+        runner = ToolRunner(timeout_s, {"close": 7.0}, Notes())
+        assert runner.own("reset", lambda: "seen") == "seen"
+        runner.own("close", lambda: None)
+    assert given == [("reset", 60.0), ("close", 7.0), ("reset", 300.0), ("close", 7.0)]
+
+
+def test_a_reward_function_may_set_alarms(scripted) -> None:
+    import signal
+
+    def reward(episode: object, environment: object) -> float:
+        signal.signal(signal.SIGALRM, signal.getsignal(signal.SIGALRM))  # ValueError in any other thread
+        return 0.5
+
+    (episode,), _ = scripted([["done"]], EnvironmentSpec.of("x", Base), reward=reward)
+    assert (episode.reward, episode.error) == (0.5, None)
 
 
 def test_the_first_observation_joins_the_users_message(scripted, tiny) -> None:

@@ -170,7 +170,11 @@ def test_without_time_outs_of_its_own_the_runs_limit_counts(scripted) -> None:
 @pytest.mark.parametrize(
     ("attributes", "words"),
     [
-        ({"tool_timeouts": {"nothing": 3}}, r"names 'nothing', which is no tool. Tools: hasty, patient"),
+        (
+            {"tool_timeouts": {"nothing": 3}},
+            r"names 'nothing', which is no tool. Tools: hasty, patient; allowed beside them: reset,",
+        ),
+        ({"tool_timeouts": {"reset": 0}}, r"time-out of reset is 0;"),
         ({"tool_timeouts": {"hasty": 0}}, r"time-out of hasty is 0;"),
         ({"tool_timeouts": {"hasty": "3"}}, r"time-out of hasty is '3'"),
         ({"tool_timeouts": {"hasty": True}}, r"time-out of hasty is True"),

@@ -12,10 +12,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from trainer.envs.base import NOT_TOOLS, EnvironmentFault
-
-AWAIT_TIMEOUT_S = 60.0
-"""How long an asynchronous reset, get_reward or close may take. Tools have their own limit in the engine."""
+from trainer.envs.base import NOT_TOOLS, OWN_FUNCTION_S, EnvironmentFault
 
 
 @functools.cache
@@ -30,7 +27,7 @@ async def _await(value: Awaitable[Any]) -> Any:
     return await value
 
 
-def settle(value: Any, timeout_s: float | None = AWAIT_TIMEOUT_S) -> Any:
+def settle(value: Any, timeout_s: float | None = OWN_FUNCTION_S) -> Any:
     """A value, or what an awaitable becomes. Raises TimeoutError."""
     if not inspect.isawaitable(value):
         return value
@@ -58,7 +55,7 @@ class Facade:
             raise AttributeError(name)
         found = getattr(self.inner, name)
         if inspect.iscoroutinefunction(found):
-            return lambda *arguments, **named: settle(found(*arguments, **named))
+            return lambda *arguments, **named: settle(found(*arguments, **named), None)  # whoever plays has a limit
         return found
 
 
@@ -90,11 +87,10 @@ def facade_of(environment: type, factory: Callable[[], Any]) -> type[Facade]:
 
 def _forwarded(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     """A method that calls the object's method of that name, with the original's signature and docstring."""
-    timeout_s = None if name not in NOT_TOOLS else AWAIT_TIMEOUT_S  # the engine limits tools
 
     @functools.wraps(original)
     def call(self: Facade, *arguments: Any, **named: Any) -> Any:
-        return settle(getattr(self.inner, name)(*arguments, **named), timeout_s)
+        return settle(getattr(self.inner, name)(*arguments, **named), None)  # whoever plays has a limit
 
     return call
 

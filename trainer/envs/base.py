@@ -7,7 +7,8 @@ An environment is one class, built once per episode and then thrown away:
 - `get_reward() -> float` grades the episode when it is over; it may be missing where the run names a reward function.
 
 Optional: `finished` (attribute or property; True ends the episode after the current turn), `close()`, `seed(value)`,
-the class attributes `system_prompt`, `tool_timeouts` (tool name → seconds) and `call_timeout_s` (seconds, all tools),
+the class attributes `system_prompt`, `tool_timeouts` (tool name → seconds; `reset`, `get_reward`, `close` and
+`finished` may be named too) and `call_timeout_s` (seconds, all tools),
 and the class methods `tasks(split, n, seed, difficulty, **env_args)`, which makes rows for users who bring no file of
 their own, `solution(row)`, the calls of a good episode, and `owner(row)`, the split that a problem belongs to. A row
 has a `prompt` (text or chat messages); its other keys go to `reset`, and the prompt too where `reset` has an argument
@@ -29,6 +30,12 @@ from trainer.datafiles import Row
 
 NOT_TOOLS = frozenset({"reset", "get_reward", "close", "seed", "finished", "tasks"})
 """Public members of an environment class that the model must not see as tools."""
+
+OWN_FUNCTIONS = ("reset", "get_reward", "close", "finished")
+"""What is called without the model's doing, and limited in time like a tool."""
+
+OWN_FUNCTION_S = 60.0
+"""Seconds that each of them may take; more where the run's `tool_timeout_s` is more."""
 
 MAX_CALL_TIMEOUT_S = 3600.0
 """The longest time one call may be given: `tool_timeout_s` of a configuration has the same bound."""
@@ -67,7 +74,7 @@ class EnvironmentSpec:
     tasks: Callable[..., list[Row]] | None = None
     """tasks(split, n, seed, difficulty, **env_args) -> rows, where the class makes its own."""
     timeouts: Mapping[str, float] = field(default_factory=dict)
-    """Seconds that a call of these tools may take, instead of the run's `tool_timeout_s`."""
+    """Seconds that a call of these tools, or of `OWN_FUNCTIONS`, may take, instead of the run's limits."""
     grades: bool = True
     """Whether the class has `get_reward`."""
     takes_prompt: bool = False
@@ -126,15 +133,16 @@ class EnvironmentSpec:
 
 
 def _timeouts(name: str, environment: type, tools: tuple[str, ...]) -> dict[str, float]:
-    """Seconds by tool, of the class attributes `call_timeout_s` and `tool_timeouts`. Raises EnvironmentFault."""
+    """Seconds by function, of the class attributes `call_timeout_s` and `tool_timeouts`. Raises EnvironmentFault."""
     general = inspect.getattr_static(environment, "call_timeout_s", None)
     own = inspect.getattr_static(environment, "tool_timeouts", {})
     if not isinstance(own, Mapping):
         raise EnvironmentFault(f"environment {name}: tool_timeouts must be a mapping of tool name to seconds.")
-    unknown = sorted(set(own) - set(tools))
+    unknown = sorted(set(own) - set(tools) - set(OWN_FUNCTIONS))
     if unknown:
         raise EnvironmentFault(
-            f"environment {name}: tool_timeouts names {unknown[0]!r}, which is no tool. Tools: {', '.join(tools)}."
+            f"environment {name}: tool_timeouts names {unknown[0]!r}, which is no tool. Tools: {', '.join(tools)}; "
+            f"allowed beside them: {', '.join(OWN_FUNCTIONS)}."
         )
     timeouts = ({} if general is None else dict.fromkeys(tools, general)) | dict(own)
     for tool, seconds in timeouts.items():

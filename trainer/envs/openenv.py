@@ -196,7 +196,7 @@ class OpenEnvEpisode(Facade):
     def reset(self, **row: Any) -> str:
         """Begins the episode and returns its first observation."""
         seeded = row if self._seed is None else {"seed": self._seed, **row}
-        observation, _, done = _taken_apart(settle(self.inner.reset(**_accepted(self.inner.reset, seeded))))
+        observation, _, done = _taken_apart(settle(self.inner.reset(**_accepted(self.inner.reset, seeded)), None))
         self.finished = done
         return shown(observation)
 
@@ -229,7 +229,7 @@ class OpenEnvEpisode(Facade):
     def close(self) -> None:
         """Closes the session."""
         if "close" in dir(self.inner):
-            settle(self.inner.close())
+            settle(self.inner.close(), None)
 
 
 def _taken_apart(result: Any) -> tuple[Any, float, bool]:

@@ -33,7 +33,8 @@ LOOK_S = 0.5
 
 
 class EnvironmentTrouble(Exception):
-    """The environment raised where no tool was called, or a tool did not answer in time: says where and what."""
+    """The environment raised where no tool was called, or a function of it did not return in time: says where and
+    what."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +66,17 @@ class Stage:
         )
         self._environment: Any = None
         try:
-            self._environment = spec.factory()
-            if "seed" in dir(self._environment):
-                self._environment.seed(seed)
-            arguments = spec.reset_arguments(copy.deepcopy(self._messages), copy.deepcopy(self._request.row))
-            observation = self._environment.reset(**arguments)
+            observation = player.runner.own("reset", lambda: self._reset(spec, seed))
         except (Exception, SystemExit) as error:
             raise EnvironmentTrouble(f"reset: {type(error).__name__}: {error}") from error
         self.observation = observation if isinstance(observation, str) else ""
+
+    def _reset(self, spec: EnvironmentSpec, seed: int) -> Any:
+        self._environment = spec.factory()
+        if "seed" in dir(self._environment):
+            self._environment.seed(seed)
+        arguments = spec.reset_arguments(copy.deepcopy(self._messages), copy.deepcopy(self._request.row))
+        return self._environment.reset(**arguments)
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> Call:
         """Makes one call; a refusal is an answer that failed. Raises EnvironmentTrouble."""
@@ -81,12 +85,16 @@ class Stage:
         made = Call(tool, copy.deepcopy(dict(arguments)), text, not good)
         self.calls.append(made)
         try:
-            if "finished" in dir(self._environment):
-                finished = self._environment.finished
-                self.finished = bool(finished() if callable(finished) else finished)
+            self.finished = self._player.runner.own("finished", self._has_finished)
         except (Exception, SystemExit) as error:
             raise EnvironmentTrouble(f"finished: {type(error).__name__}: {error}") from error
         return made
+
+    def _has_finished(self) -> bool:
+        if "finished" not in dir(self._environment):
+            return self.finished
+        finished = self._environment.finished
+        return bool(finished() if callable(finished) else finished)
 
     def reward(self) -> float:
         """Grades what was done. Raises EnvironmentTrouble."""
@@ -96,7 +104,8 @@ class Stage:
         episode.tool_calls = len(self.calls) - episode.tool_errors
         episode.stop_reason = StopReason.FINISHED if self.finished else StopReason.COMPLETED
         try:
-            reward = self._player.grade(episode, self._environment)
+            grade = self._player.grade
+            reward = self._player.runner.own("get_reward", lambda: grade(episode, self._environment))
         except (Exception, SystemExit) as error:
             raise EnvironmentTrouble(f"get_reward: {type(error).__name__}: {error}") from error
         if not math.isfinite(reward):
@@ -108,7 +117,7 @@ class Stage:
         if self._environment is None or "close" not in dir(self._environment):
             return
         try:
-            self._environment.close()
+            self._player.runner.own("close", self._environment.close)
         except (Exception, SystemExit) as error:
             raise EnvironmentTrouble(f"close: {type(error).__name__}: {error}") from error
 
@@ -127,10 +136,10 @@ class _Watched:
 
     def __init__(self) -> None:
         self.abandoned = False
-        self._current: tuple[float, float] | None = None
+        self._current: tuple[float, float, str] | None = None
 
-    def run(self, job: Callable[[], Any], timeout_s: float) -> Any:
-        self._current = (time.monotonic(), timeout_s)
+    def run(self, job: Callable[[], Any], timeout_s: float, name: str) -> Any:
+        self._current = (time.monotonic(), timeout_s, name)
         try:
             return job()
         finally:
@@ -139,10 +148,10 @@ class _Watched:
                 raise _Abandoned
 
     @property
-    def overdue(self) -> float | None:
-        """The limit of a call that runs for longer."""
+    def overdue(self) -> tuple[float, str] | None:
+        """Limit and name of a call that runs for longer."""
         current = self._current
-        return current[1] if current is not None and time.monotonic() - current[0] > current[1] else None
+        return current[1:] if current is not None and time.monotonic() - current[0] > current[1] else None
 
 
 class Player:
@@ -181,13 +190,14 @@ class Player:
                 good, value = answer.get(timeout=LOOK_S)
                 break
             except queue.Empty:
-                limit = watched.overdue
-                if limit is None:
+                overdue = watched.overdue
+                if overdue is None:
                     continue
+                limit, name = overdue
                 watched.abandoned = True
                 self._watched = _Watched()
                 self.runner = ToolRunner(self._timeout_s, self.spec.timeouts, self._watched)
-                raise EnvironmentTrouble(f"a tool gave no answer within {limit:g} s") from None
+                raise EnvironmentTrouble(f"{name} gave no answer within {limit:g} s") from None
         if good:
             result: T = value
             return result

@@ -198,13 +198,12 @@ def _reference_reward(
             calls = _reference_calls(spec, engine, row, request)
             if not calls:
                 return None
-            environment = spec.factory()
-            environment.reset(**spec.reset_arguments(request.messages, request.row))
-            tools = ToolRunner(timeout_s)
+            environment, tools = spec.factory(), ToolRunner(timeout_s, spec.timeouts)
+            tools.own("reset", lambda: environment.reset(**spec.reset_arguments(request.messages, request.row)))
             good = all(tools.call(environment, spec.tools, call)[1] for call in calls)
-            reward = engine.reward(_episode_of(engine, request, calls), environment) if good else None
+            reward = engine.reward_of(_episode_of(engine, request, calls), environment) if good else None
             if "close" in dir(environment):
-                environment.close()
+                tools.own("close", environment.close)
         except (Exception, SystemExit):
             return None
     return reward

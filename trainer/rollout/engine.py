@@ -5,6 +5,7 @@ sampling; so a row never waits for another.
 A failing environment costs its own episode: every request comes back as exactly one Episode.
 """
 
+import inspect
 import math
 import time
 from collections.abc import Callable
@@ -69,6 +70,7 @@ class RolloutEngine:
         self.model, self.tokenizer, self.spec, self.limits = unwrapped(model), tokenizer, spec, limits
         self.seed, self.on_turn, self.max_rows = seed, on_turn, max_rows
         self.reward: EpisodeReward = episode_reward(reward, spec)
+        self._own_reward = reward is None
         self.renderer = Renderer(tokenizer, tool_schemas(spec))
         self.parse = parse or self.renderer.parse
         self.ends = end_ids(self.model, tokenizer) | self.renderer.end_ids
@@ -111,12 +113,9 @@ class RolloutEngine:
         began = time.perf_counter()
         messages = list(request.messages)
         episode = Episode(request, [])
-        environment = None
+        built: list[Any] = []
         try:
-            environment = self.spec.factory()
-            if "seed" in dir(environment):
-                environment.seed(self.seed + request.task)
-            observation = environment.reset(**self.spec.reset_arguments(request.messages, request.row))
+            observation = self._tools.own("reset", lambda: self._reset(request, built))
             if observation:
                 last = messages[-1]
                 messages[-1] = dict(last, content=f"{last['content']}\n\n{observation}")
@@ -127,9 +126,18 @@ class RolloutEngine:
         if request.guidance is not None and episode.valid:
             self._guide(episode, request.guidance)
         self.clock.environment += time.perf_counter() - began
+        environment = built[0] if built else None  # one whose reset failed is closed as well
         row = Row(episode, environment, self._uniforms(request, 0), began=began)
         row.done = not episode.valid
         return row
+
+    def _reset(self, request: EpisodeRequest, built: list[Any]) -> Any:
+        """The first observation of a fresh environment, which is put into `built`."""
+        built.append(self.spec.factory())
+        environment = built[0]
+        if "seed" in dir(environment):
+            environment.seed(self.seed + request.task)
+        return environment.reset(**self.spec.reset_arguments(request.messages, request.row))
 
     def _guide(self, episode: Episode, guidance: Guidance) -> None:
         """Puts lessons into the prompt; nothing happens where the prompt has no place that shows them whole."""
@@ -253,7 +261,7 @@ class RolloutEngine:
 
     def _finished(self, row: Row) -> bool:
         try:
-            finished = "finished" in dir(row.environment) and bool(_value(row.environment.finished))
+            finished = "finished" in dir(row.environment) and bool(self._value_of_finished(row.environment))
         except (Exception, SystemExit) as error:
             self._fail(row.episode, "finished", error)
             row.done = True
@@ -261,6 +269,11 @@ class RolloutEngine:
         if finished:
             self._stop(row, StopReason.FINISHED)
         return finished
+
+    def _value_of_finished(self, environment: Any) -> Any:
+        if isinstance(inspect.getattr_static(environment, "finished", None), bool):  # nothing is called
+            return environment.finished
+        return self._tools.own("finished", lambda: _value(environment.finished))
 
     def _continue(self, row: Row, observation: list[int]) -> None:
         episode = row.episode
@@ -281,7 +294,7 @@ class RolloutEngine:
         began = time.perf_counter()
         if episode.valid:
             try:
-                reward = self.reward(episode, row.environment)
+                reward = self.reward_of(episode, row.environment)
                 if math.isfinite(reward):
                     episode.reward = reward
                 else:
@@ -290,7 +303,7 @@ class RolloutEngine:
                 self._fail(episode, "get_reward", error)
         if row.environment is not None and "close" in dir(row.environment):
             try:
-                row.environment.close()
+                self._tools.own("close", row.environment.close)
             except (Exception, SystemExit) as error:
                 episode.error = episode.error or f"close: {type(error).__name__}: {error}"
         if not episode.completion_ids:  # TRL needs one token a row; mask 0 keeps it out of the loss
@@ -298,6 +311,13 @@ class RolloutEngine:
         now = time.perf_counter()
         episode.seconds = now - row.began
         self.clock.environment += now - began
+
+    def reward_of(self, episode: Episode, environment: Any) -> float:
+        """What the episode earns. A reward function of the user runs in this thread, without a limit: graders of
+        mathematics limit themselves by alarms, which no other thread can set."""
+        if not self._own_reward:
+            return self.reward(episode, environment)
+        return self._tools.own("get_reward", lambda: self.reward(episode, environment))
 
 
 def _value(member: Any) -> Any:
