@@ -61,7 +61,7 @@ def decide_on(
         if answer.decision == "reject":
             why = answer.reason or "no reason given"
             return Decided(Outcome.REFUSED, reject(home, patch_id, channel, why, origin=answer.origin))
-        approve(home, patch_id, channel, reason=answer.reason, origin=answer.origin)
+        approve(home, patch_id, channel, reason=answer.reason, origin=answer.origin, shown=answer.shown)
         record = home.patches.read(patch_id)
     if record.stage is Stage.APPROVED:
         try:

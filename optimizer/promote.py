@@ -29,6 +29,14 @@ class Digests:
 
 
 @dataclass(frozen=True)
+class Proposed:
+    """What a patch would do now: what a person is shown, and what their approval is bound to."""
+
+    diff: str
+    digests: Digests
+
+
+@dataclass(frozen=True)
 class Promotion:
     """A patch that is in force."""
 
@@ -43,6 +51,31 @@ def current_digests(home: Home, record: PatchRecord) -> Digests:
     base = built(home.bank, record.skill, record.profile)
     result = built(home.bank, record.skill, record.profile, record.patch_id)
     return Digests(base.digest, result.digest)
+
+
+def proposed(home: Home, record: PatchRecord) -> Proposed:
+    """Digests and diff of what would be compiled now, which is not always what was staged: the skill may have changed.
+
+    Raises BankError where the patch no longer compiles, PatchError where its text is not the one that was staged.
+    """
+    before = built(home.bank, record.skill, record.profile)
+    after = built(home.bank, record.skill, record.profile, record.patch_id)
+    check_as_staged(home, record)
+    return Proposed(diff_of(before, after), Digests(before.digest, after.digest))
+
+
+def check_as_staged(home: Home, record: PatchRecord) -> None:
+    """Raises PatchError where the patch's own text is not the one that was staged: its trial was of another one."""
+    if not _is_as_staged(home, record):
+        raise PatchError(
+            f"the text of patch {record.patch_id} is not the one that was staged and tried: propose the change anew, "
+            "or put the text back that patch.md in its folder holds"
+        )
+
+
+def _is_as_staged(home: Home, record: PatchRecord) -> bool:
+    staged, _ = parse_patch(home.patches.text(record.patch_id), f"{record.patch_id}.md", record.skill)
+    return staged is not None and _says(staged) == _says(home.bank.patches(record.skill)[record.patch_id])
 
 
 def check_may_approve(record: PatchRecord, *, unproven: bool = False, reason: str | None = None) -> None:
@@ -73,7 +106,8 @@ def approve(
 ) -> Approval:
     """Records an approval of the patch as it is now. The caller has made sure that a person decided.
 
-    Raises ApprovalError where the digests are no longer those that were `shown`, PatchError, BankError.
+    Raises ApprovalError where the digests are no longer those that were `shown`, PatchError (also where the text is not
+    the one that was staged), BankError.
     """
     with _deciding(home, patch_id):
         record = home.patches.read(patch_id)
@@ -81,6 +115,7 @@ def approve(
         digests = current_digests(home, record)
         if shown is not None and digests != shown:
             raise ApprovalError(f"patch {patch_id} or its skill changed after it was shown: nothing was approved")
+        check_as_staged(home, record)
         note = f"unproven: {reason}" if unproven and record.verdict != BETTER else reason
         approval = home.ledger.record(
             patch_id,
@@ -109,8 +144,7 @@ def rebase(home: Home, patch_id: str) -> PatchRecord:
     its own text is not the one that was staged (what was tried is not what would be asked about).
     """
     record = home.patches.read(patch_id)
-    staged, _ = parse_patch(home.patches.text(patch_id), f"{patch_id}.md", record.skill)
-    if staged is None or _says(staged) != _says(home.bank.patches(record.skill)[patch_id]):
+    if not _is_as_staged(home, record):
         home.ledger.refuse(patch_id, "the patch changed since it was approved")
     before = built(home.bank, record.skill, record.profile)
     after = built(home.bank, record.skill, record.profile, patch_id)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from optimizer.approvals import HERE, Origin
 from optimizer.patch_store import PatchRecord
+from optimizer.promote import Digests
 from optimizer.recheck import FreshCheck
 from optimizer.trial.run import TrialProgress
 from optimizer.trial.screen import ScreenProgress
@@ -137,6 +138,8 @@ class Answer:
     channel: str
     reason: str | None = None
     origin: Origin = HERE
+    shown: Digests | None = None
+    """What a person saw; None: nobody looked."""
 
 
 Approver = Callable[[PatchRecord, Path], Answer]

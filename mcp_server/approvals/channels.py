@@ -111,20 +111,18 @@ def verdict_text(record: "PatchRecord") -> str:
 def read_patch(state: ServerState, patch_id: str | None) -> Shown:
     """A patch by id, or the one that has waited longest for a person. Raises PatchError, BankError."""
     from optimizer.patch_store import PatchError
-    from optimizer.promote import check_may_approve, current_digests
+    from optimizer.promote import check_may_approve, proposed
     from skill_bank.types import BankError
 
     home = state.home()
     record = home.patches.read(patch_id) if patch_id is not None else waiting_patch(home)
-    path = home.patches.folder(record.patch_id) / "patch.diff"
-    diff = path.read_text(encoding="utf-8") if path.exists() else ""
-    digests, why_not = None, None
     try:
         check_may_approve(record)
-        digests = current_digests(home, record)
+        found = proposed(home, record)
     except (PatchError, BankError) as error:
-        why_not = str(error)
-    return Shown(record, digests, diff, why_not is None, why_not)
+        path = home.patches.folder(record.patch_id) / "patch.diff"
+        return Shown(record, None, path.read_text(encoding="utf-8") if path.exists() else "", False, str(error))
+    return Shown(record, found.digests, found.diff, True)
 
 
 def waiting_patch(home: "Home") -> "PatchRecord":
@@ -140,9 +138,9 @@ def waiting_patch(home: "Home") -> "PatchRecord":
 
 def apply_decision(state: ServerState, shown: Shown, decision: Decision, origin: "Origin") -> "PatchRecord":
     """Carries out what the person said about what was shown. Raises ApprovalError, PatchError, BankError."""
-    from optimizer.approvals import ApprovalError, Channel
+    from optimizer.approvals import Channel
     from optimizer.patch_store import Stage
-    from optimizer.promote import approve, current_digests, promote, reject
+    from optimizer.promote import approve, promote, reject
 
     home = state.home()
     patch_id = shown.record.patch_id
@@ -150,9 +148,8 @@ def apply_decision(state: ServerState, shown: Shown, decision: Decision, origin:
     if decision.decision == "reject":
         return reject(home, patch_id, Channel.ELICITATION, decision.reason or "no reason given", origin=origin)
     if decision.decision == "approve" and record.stage is not Stage.APPROVED:
-        if current_digests(home, record) != shown.digests:
-            raise ApprovalError(f"patch {patch_id} or its skill changed after it was shown: nothing was applied")
-        approve(home, patch_id, Channel.ELICITATION, reason=decision.reason or None, origin=origin)
+        why = decision.reason or None
+        approve(home, patch_id, Channel.ELICITATION, reason=why, origin=origin, shown=shown.digests)
         record = home.patches.read(patch_id)
     if record.stage is Stage.APPROVED:
         promote(home, patch_id)

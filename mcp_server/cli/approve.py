@@ -23,7 +23,7 @@ from optimizer.campaign.report import campaign_document
 from optimizer.campaign.store import CampaignStore
 from optimizer.home import Home
 from optimizer.promote import approve as record_approval
-from optimizer.promote import check_may_approve, current_digests, promote
+from optimizer.promote import check_may_approve, promote, proposed
 from optimizer.promote import reject as record_rejection
 from optimizer.round_types import Answer
 
@@ -99,15 +99,16 @@ def approve(
     check_may_approve(record, unproven=unproven, reason=reason)
     check_terminal(sys.stdin.isatty())
     console = console_for(as_json)
-    show_patch(console, home, record)
-    digest = current_digests(home, record).result
+    seen = proposed(home, record)
+    show_patch(console, home, record, seen.diff)
+    digest = seen.digests.result
     console.print(f"  digest     {digest}", markup=False)
     typed = typer.prompt(
         f"Type its first {TYPED_CHARACTERS} characters to approve", default="", show_default=False, err=True
     )
     if not digest_typed(typed, digest):
         raise CommandError("that is not the beginning of the digest: nothing was approved.")
-    record_approval(home, patch_id, Channel.TERMINAL, reason=reason, unproven=unproven)
+    record_approval(home, patch_id, Channel.TERMINAL, reason=reason, unproven=unproven, shown=seen.digests)
     done = promote(home, patch_id)
     if as_json:
         print_json({"patch_id": patch_id, "version": done.version, "approval_id": done.approval.approval_id})

@@ -27,7 +27,7 @@ from optimizer.index.query import SearchError
 from optimizer.index.schema import IndexUnavailable
 from optimizer.layers import LayerError
 from optimizer.patch_store import PatchError, PatchRecord
-from optimizer.promote import current_digests
+from optimizer.promote import proposed
 from optimizer.round_types import Answer, Approver, RoundError
 from optimizer.trial.arms import TrialCancelled, TrialError
 from optimizer.trial.pooled import PooledArms
@@ -166,8 +166,11 @@ def print_table(console: Console, table: Table) -> None:
         SafeConsole(file=console.file, width=WIDE, highlight=False).print(table)
 
 
-def show_patch(console: Console, home: Home, record: PatchRecord) -> None:
-    """What a person has to see before deciding: what changes, why, how it was tried, the digest."""
+def show_patch(console: Console, home: Home, record: PatchRecord, diff: str | None = None) -> None:
+    """What a person has to see before deciding: what changes, why, how it was tried.
+
+    `diff`: what would change now; by default what was staged.
+    """
     console.print(f"patch {record.patch_id} of {record.skill} ({record.stage}): {record.description}", markup=False)
     if record.finding is not None:
         console.print(f"  finding    {record.finding['what']}", markup=False)
@@ -182,26 +185,28 @@ def show_patch(console: Console, home: Home, record: PatchRecord) -> None:
     else:
         numbers = f"effect {signed(record.effect)} {interval_text(record.ci95)} over {record.pairs} pairs"
         console.print(f"  trial      {record.verdict}: {numbers} ({', '.join(record.trials)})", markup=False)
-    diff = home.patches.folder(record.patch_id) / "patch.diff"
-    if diff.exists():
-        for line in diff.read_text(encoding="utf-8").splitlines():
-            style = "green" if line.startswith("+") else "red" if line.startswith("-") else "dim"
-            console.print(f"    {line}", style=style, markup=False)
+    staged = home.patches.folder(record.patch_id) / "patch.diff"
+    if diff is None:
+        diff = staged.read_text(encoding="utf-8") if staged.exists() else ""
+    for line in diff.splitlines():
+        style = "green" if line.startswith("+") else "red" if line.startswith("-") else "dim"
+        console.print(f"    {line}", style=style, markup=False)
 
 
 def ask_in_terminal(home: Home, record: PatchRecord, console: Console) -> Answer:
     """Shows the patch and lets the person at the terminal decide by typing the beginning of its digest.
 
-    Raises ApprovalError where no person can be at this terminal.
+    Raises ApprovalError where no person can be at this terminal, PatchError where the patch is not what was staged.
     """
     check_terminal(sys.stdin.isatty())
-    show_patch(console, home, record)
-    digest = current_digests(home, record).result
+    seen = proposed(home, record)
+    show_patch(console, home, record, seen.diff)
+    digest = seen.digests.result
     console.print(f"  digest     {digest}", markup=False)
     question = f"Type its first {TYPED_CHARACTERS} characters to approve, 'reject', or nothing to decide later"
     typed = typer.prompt(question, default="", show_default=False, err=True)
     if digest_typed(typed, digest):
-        return Answer("approve", Channel.TERMINAL)
+        return Answer("approve", Channel.TERMINAL, shown=seen.digests)
     if typed.strip().lower() == "reject":
         reason = typer.prompt("Why", default="no reason given", err=True)
         return Answer("reject", Channel.TERMINAL, reason)
@@ -217,7 +222,7 @@ def approver_for(home: Home, console: Console, yes: bool) -> Approver:
             return Answer("approve", Channel.UNATTENDED)
         try:
             return ask_in_terminal(home, record, console)
-        except ApprovalError as error:
+        except (ApprovalError, PatchError) as error:
             console.print(f"{error}", markup=False)
             return Answer("later", Channel.TERMINAL)
 

@@ -45,21 +45,18 @@ def see(home: "Home", patch_id: str) -> Seen:
     Raises PatchError where there is none.
     """
     from optimizer.patch_store import PatchError
-    from optimizer.promote import Digests, check_may_approve
-    from optimizer.stage import built, diff_of
+    from optimizer.promote import check_may_approve, proposed
     from skill_bank.types import BankError
 
     record = home.patches.read(patch_id)
     try:
         check_may_approve(record)
-        before = built(home.bank, record.skill, record.profile)
-        after = built(home.bank, record.skill, record.profile, patch_id)
+        found = proposed(home, record)
     except (PatchError, BankError) as error:
         return Seen(record, _stored_diff(home, patch_id), None, str(error))
-    diff = diff_of(before, after)
-    if len(diff) > MAX_DIFF:
-        return Seen(record, diff, None, "its diff is too long to be shown here whole: approve it in a terminal")
-    return Seen(record, diff, Digests(before.digest, after.digest), None)
+    if len(found.diff) > MAX_DIFF:
+        return Seen(record, found.diff, None, "its diff is too long to be shown here whole: approve it in a terminal")
+    return Seen(record, found.diff, found.digests, None)
 
 
 def _stored_diff(home: "Home", patch_id: str) -> str:

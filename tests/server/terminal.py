@@ -6,6 +6,7 @@ import re
 import select
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from server_helpers import COMMAND, environment
@@ -13,8 +14,16 @@ from server_helpers import COMMAND, environment
 DIGEST = re.compile(r"digest\s+([0-9a-f]{64})")
 
 
-def approve_in_terminal(root: Path, patch_id: str, *, wrong: bool = False, timeout_s: float = 60) -> tuple[int, str]:
-    """Runs `mcp-evo approve` and types the beginning of the digest it shows. Returns exit code and what was shown."""
+def approve_in_terminal(
+    root: Path,
+    patch_id: str,
+    *,
+    wrong: bool = False,
+    meanwhile: Callable[[], None] | None = None,
+    timeout_s: float = 60,
+) -> tuple[int, str]:
+    """Runs `mcp-evo approve` and types the beginning of the digest it shows; `meanwhile` happens before that. Returns
+    exit code and what was shown."""
     master, slave = pty.openpty()
     process = subprocess.Popen(
         [*COMMAND, "--workspace", str(root), "approve", patch_id],
@@ -41,6 +50,8 @@ def approve_in_terminal(root: Path, patch_id: str, *, wrong: bool = False, timeo
             found = DIGEST.search(shown)
             if not typed and found is not None and "Type its first" in shown:
                 typed = True
+                if meanwhile is not None:
+                    meanwhile()
                 os.write(master, (("zzzzzz" if wrong else found[1][:6]) + "\n").encode())
         return process.wait(timeout=10), shown
     finally:

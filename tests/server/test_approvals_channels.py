@@ -9,9 +9,14 @@ from typing import Any
 import anyio
 import pytest
 from mcp_types import ElicitRequestParams, ElicitResult
-from server_helpers import FAKE_WORKER, REQUEST, Caller, events_of, in_memory
+from server_helpers import FAKE_WORKER, REQUEST, Caller, events_of, in_memory, text_of
+from terminal import approve_in_terminal
 from test_loop import tried_patch
 
+from optimizer.approvals import Channel
+from optimizer.home import Home
+from optimizer.patch_store import PatchError
+from optimizer.promote import approve
 from skill_bank.bank import SkillBank
 
 pytestmark = pytest.mark.anyio
@@ -133,14 +138,20 @@ async def test_without_a_client_that_asks_nothing_is_applied(root: Path, era: st
     assert audit_of(root) == []
 
 
-async def test_a_patch_that_changes_while_the_person_reads_is_not_applied(root: Path, era: str, patch_id: str) -> None:
+@pytest.mark.parametrize("part", ["patch", "skill"])
+async def test_what_changes_while_the_person_reads_is_not_applied(
+    root: Path, era: str, patch_id: str, part: str
+) -> None:
     questions: list[str] = []
 
     async def slow_user(context: Any, params: ElicitRequestParams) -> ElicitResult:
         questions.append(params.message)
-        if len(questions) == 1:  # someone edits the patch while the question stands
-            path = root / "skills" / "rllm" / "rllm-config" / "patches" / f"{patch_id}.md"
-            path.write_text(path.read_text(encoding="utf-8").replace("default: 3.0e-04", "default: 2.9e-03"))
+        if len(questions) == 1:  # while the question stands
+            if part == "patch":
+                edit_patch(root, patch_id)
+            else:
+                base = root / "skills" / "rllm" / "rllm-config" / "base.md"
+                base.write_text(base.read_text(encoding="utf-8").replace("# ", "# Other ", 1), encoding="utf-8")
             return ElicitResult(action="accept", content={"decision": "approve", "reason": ""})
         return ElicitResult(action="decline")
 
@@ -148,7 +159,10 @@ async def test_a_patch_that_changes_while_the_person_reads_is_not_applied(root: 
         result = await caller.raw("review_patch", patch_id=patch_id)
     if era == "legacy":  # the answer comes within the call, which then finds the change
         assert result.is_error
-        assert "changed after it was shown" in result.content[0].text  # type: ignore[union-attr]
+        assert "changed after it was shown" in text_of(result)
+    elif part == "patch":  # the call comes again and finds a text that was never tried
+        assert len(questions) == 1
+        assert "NOT applied: the text of patch" in text_of(result)
     else:  # the question itself is another one now, so it is asked again
         assert len(questions) == 2
         assert questions[0] != questions[1]
@@ -156,6 +170,50 @@ async def test_a_patch_that_changes_while_the_person_reads_is_not_applied(root: 
     assert audit_of(root) == []
     active = SkillBank(root / "skills").source("rllm-config").manifest.profiles["original"].active
     assert patch_id not in active
+
+
+def edit_patch(root: Path, patch_id: str) -> None:
+    """Puts another value into a patch than the one that was tried."""
+    path = root / "skills" / "rllm" / "rllm-config" / "patches" / f"{patch_id}.md"
+    text = path.read_text(encoding="utf-8")
+    changed = text.replace("default: 3.0e-04", "default: 2.9e-03")
+    assert changed != text
+    path.write_text(changed, encoding="utf-8")
+
+
+async def test_a_text_that_was_not_tried_is_not_asked_about(root: Path, era: str, patch_id: str) -> None:
+    edit_patch(root, patch_id)
+    asked: list[ElicitRequestParams] = []
+    user = answering(asked, "accept", {"decision": "approve", "reason": ""})
+    found = await review(root, era, user, patch_id=patch_id)
+    assert (asked, found["applied"], found["decision"]) == ([], False, "not_asked")
+    home = Home.open(root)
+    for channel in (Channel.TERMINAL, Channel.UNATTENDED):
+        with pytest.raises(PatchError, match="not the one that was staged"):
+            approve(home, patch_id, channel)
+    assert audit_of(root) == []
+
+
+async def test_the_difference_that_is_shown_is_of_what_would_come_into_force(
+    root: Path, era: str, patch_id: str
+) -> None:
+    (root / "patches" / patch_id / "patch.diff").write_text("+nothing of importance\n", encoding="utf-8")
+    asked: list[ElicitRequestParams] = []
+    await review(root, era, answering(asked, "decline"), patch_id=patch_id)
+    assert "nothing of importance" not in asked[0].message
+    assert "3.0e-04" in asked[0].message or "0.0003" in asked[0].message
+
+
+def test_what_changes_before_the_digest_is_typed_is_not_approved(root: Path, patch_id: str) -> None:
+    base = root / "skills" / "rllm" / "rllm-config" / "base.md"
+
+    def change() -> None:
+        base.write_text(base.read_text(encoding="utf-8").replace("# ", "# Other ", 1), encoding="utf-8")
+
+    code, shown = approve_in_terminal(root, patch_id, meanwhile=change)
+    assert code == 1
+    assert "changed after it was shown" in " ".join(shown.split())
+    assert audit_of(root) == []
 
 
 async def test_an_untried_patch_is_shown_and_not_asked_about(root: Path, era: str) -> None:
