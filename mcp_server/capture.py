@@ -4,8 +4,11 @@ A middleware sees each `tools/call` with its result, refused ones included, and 
 file. Arguments are kept whole (texts beyond 64 KB as head, tail, length and hash), so that the call is known again when
 a hook or a transcript saw it, too; the response as its text and its data, large data as its size and hash. A call that
 stops half way to ask the user (protocol of 2026) is recorded once, when it is answered. An answer leaves when its call
-is on record; calls that end at the same time are written together. A record that cannot be written is logged and never
-breaks the call.
+is on record. A record that cannot be written is logged and never breaks the call.
+
+A record is written where the answer is made: a dozen short system calls, less than handing them to a thread and waiting
+for it. Where the disk turns out slow or another process holds the file, a thread writes, and calls that end meanwhile
+are written together.
 """
 
 import hashlib
@@ -25,6 +28,7 @@ from pydantic import BaseModel
 
 from mcp_server.access.roles import token_name
 from mcp_server.answers import clip
+from mcp_server.in_place import InPlace
 from mcp_server.state import LAYER_VARIABLE, SESSION_PATTERN, ServerState
 
 if TYPE_CHECKING:
@@ -54,6 +58,7 @@ class Capture:
         self._opened: set[str] = set()
         self._waiting: list[_Call] = []
         self._writing = anyio.Lock()
+        self._in_place = InPlace()
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         if ctx.method != "tools/call" or ctx.request_id is None:
@@ -82,14 +87,27 @@ class Capture:
                     await self._write(call)
 
     async def _write(self, call: "_Call") -> None:
-        """Writes a call, together with those that ended while others were being written."""
+        """Writes a call; by a thread together with those that ended while others were being written."""
+        if not self._writing.locked() and self._written_at_once(call):
+            return
         self._waiting.append(call)
         async with self._writing:
             if self._waiting:  # else whoever wrote last wrote it, too
                 calls, self._waiting = self._waiting, []
                 await anyio.to_thread.run_sync(self._record, calls)
 
-    def _record(self, calls: "Sequence[_Call]") -> None:
+    def _written_at_once(self, call: "_Call") -> bool:
+        """Writes a call of a session that is open, if nothing has to be waited for."""
+        if call.session not in self._opened or not self._in_place.allowed:
+            return False
+        try:
+            self._record([call], wait=False)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _record(self, calls: "Sequence[_Call]", *, wait: bool = True) -> None:
+        """Writes calls. Raises BlockingIOError, without `wait`, where the file is being written by others."""
         from optimizer.events import EventKind
         from optimizer.ids import BadId
         from trainer.runs.errors import WorkspaceError
@@ -99,11 +117,14 @@ class Capture:
             by_session.setdefault(call.session, []).append(call)
         for session, some in by_session.items():
             try:
-                self.state.workspace()
-                if session not in self._opened:
-                    self._opened.add(session)
-                    self._mark(session, EventKind.SESSION_START, some[0].client)
-                self.state.trajectories().append(*(_event(call) for call in some))
+                with self._in_place.timed():
+                    self.state.workspace()
+                    if session not in self._opened:
+                        self._opened.add(session)
+                        self._mark(session, EventKind.SESSION_START, some[0].client)
+                    self.state.trajectories().append(*(_event(call) for call in some), wait=wait)
+            except BlockingIOError:
+                raise
             except (OSError, WorkspaceError, BadId) as error:
                 logger.warning("%d tool call(s) could not be recorded: %s", len(some), error)
 

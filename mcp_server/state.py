@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mcp_server.in_place import InPlace
+
 if TYPE_CHECKING:
     from optimizer.home import Home
     from optimizer.store import TrajectoryStore
@@ -70,6 +72,8 @@ class ServerState:
     """Whether a run may be under way, as far as this process knows."""
     looked_at: float = -math.inf
     """When this process looked at the runs last, on the monotonic clock."""
+    runs_in_place: InPlace = field(default_factory=InPlace, repr=False)
+    """Whether runs that have ended are looked at without a thread."""
     children: "list[ProcessIdentity]" = field(default_factory=list, repr=False)
     """Commands that this process started and that have not ended, as far as it knows."""
     _watches: "dict[Path, RunWatch]" = field(default_factory=dict, repr=False)

@@ -81,23 +81,26 @@ class TrajectoryStore:
         """The session's file. Raises BadId for a session that cannot name a folder."""
         return self.raw / check_id(session, "session") / "events.jsonl"
 
-    def append(self, *events: Event) -> None:
-        """Adds events of one session with one write, redacted by the rules of the workspace. Raises BadId, OSError."""
+    def append(self, *events: Event, wait: bool = True) -> None:
+        """Adds events of one session with one write, redacted by the rules of the workspace. Raises BadId, OSError.
+
+        Without `wait` raises BlockingIOError, with nothing written, where another process is writing the file.
+        """
         rules = rules_of(self.root.parent)
         lines = [to_line(_redacted(event, rules)) for event in events]
-        self.append_raw(events[0].session, *lines)
+        self.append_raw(events[0].session, *lines, wait=wait)
 
-    def append_raw(self, session: str, *lines: bytes) -> None:
+    def append_raw(self, session: str, *lines: bytes, wait: bool = True) -> None:
         """Adds lines as they are, without their line feeds; whoever calls has taken the secrets out. Raises BadId."""
         path = self.file(session)
         for left in reversed(range(_APPEND_TRIES)):
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             try:
-                append_lines(path, lines)
+                append_lines(path, lines, wait=wait)
                 return
-            except FileNotFoundError:
+            except FileNotFoundError:  # the session is new, or its folder has just been taken away
                 if left == 0:
                     raise
+                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     @contextmanager
     def importing(self) -> Iterator[None]:

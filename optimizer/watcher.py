@@ -34,7 +34,7 @@ from optimizer.lease import Lease
 STEP_MS = 50
 """Changes that follow each other within this are looked at together."""
 
-DEBOUNCE_MS = 250
+DEBOUNCE_MS = 1000
 """So long at most, while changes keep coming."""
 
 BUSY_RESCAN_S = 1.0

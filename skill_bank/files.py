@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 try:
     import fcntl
@@ -150,14 +150,15 @@ def append_line(path: Path, line: bytes) -> None:
     append_lines(path, [line])
 
 
-def append_lines(path: Path, lines: Sequence[bytes]) -> None:
+def append_lines(path: Path, lines: Sequence[bytes], *, wait: bool = True) -> None:
     """Appends lines (without their line feeds) as one write under the file's lock: all of them or none.
 
     A torn last line, left by a writer that was killed, is closed first, so that it costs itself and not these lines.
+    Without `wait` raises BlockingIOError where another writer holds the lock; nothing is written then.
     """
     if any(b"\n" in line for line in lines):
         raise ValueError("a JSON line cannot hold a line feed")
-    with _locked(path):
+    with _locked(path, wait):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             size = os.fstat(descriptor).st_size
@@ -172,25 +173,41 @@ def append_lines(path: Path, lines: Sequence[bytes]) -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Holds the lock of `lock_of`, taken as its library takes it: the library's own checks cost more than the write."""
+def _locked(path: Path, wait: bool) -> Iterator[None]:
+    """Holds the lock of `lock_of`, taken as its library takes it: the library's own checks cost more than the write.
+
+    Raises BlockingIOError where it is held and is not to be waited for.
+    """
     if fcntl is None:
-        with lock_of(path):
+        with _locked_by_library(path, wait):
             yield
         return
     handle = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno != errno.ENOSYS:
                 raise
-            with lock_of(path):  # a file system without such locks: the library knows another way
+            with _locked_by_library(path, wait):  # a file system without such locks: the library knows another way
                 yield
             return
         yield
     finally:
         os.close(handle)
+
+
+@contextmanager
+def _locked_by_library(path: Path, wait: bool) -> Iterator[None]:
+    lock = lock_of(path)
+    try:
+        lock.acquire(blocking=wait)
+    except Timeout as error:
+        raise BlockingIOError(errno.EAGAIN, "another process writes this file", str(path)) from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def append_json(path: Path, document: Any) -> None:

@@ -5,6 +5,7 @@ model still reads (zero-width, tag and variation characters), turn a line around
 terminal over (escape sequences).
 """
 
+import json
 import re
 from typing import Any
 
@@ -22,6 +23,9 @@ UNSEEN = (
 _UNSEEN = re.compile(f"[{UNSEEN}]|(?<=[\ufe0e\ufe0f])[\ufe0e\ufe0f]")
 """One selector of text or emoji style behind a sign is ordinary, a row of them carries something."""
 
+_ESCAPED = re.compile(r"\\[bfru]")
+"""What JSON makes of the controls that are no tab and no line feed (or two signs of a text that look like it)."""
+
 
 def visible_text(text: str) -> str:
     """The text with a mark in the place of each character that cannot be seen."""
@@ -35,11 +39,21 @@ def first_unseen(text: str) -> tuple[int, str] | None:
 
 
 def visible(value: Any) -> Any:
-    """A JSON value whose texts, keys included, hold no character that a reader cannot see."""
+    """A JSON value whose texts, keys included, hold no character that a reader cannot see.
+
+    The value itself where that is so already.
+    """
+    encoded = json.dumps(value, ensure_ascii=False)  # looking through it at once is much quicker than text by text
+    if _ESCAPED.search(encoded) is None and visible_text(encoded) == encoded:
+        return value
+    return _visible(value)
+
+
+def _visible(value: Any) -> Any:
     if isinstance(value, str):
         return visible_text(value)
     if isinstance(value, list):
-        return [visible(one) for one in value]
+        return [_visible(one) for one in value]
     if isinstance(value, dict):
-        return {visible_text(key) if isinstance(key, str) else key: visible(one) for key, one in value.items()}
+        return {visible_text(key) if isinstance(key, str) else key: _visible(one) for key, one in value.items()}
     return value

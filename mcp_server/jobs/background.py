@@ -36,6 +36,21 @@ CHILD_NOTE = "process.json"
 logger = logging.getLogger(__name__)
 
 
+async def runs_to_show(state: ServerState) -> "list[Run]":
+    """`runs_now` without keeping the server waiting."""
+    if state.runs_in_place.allowed:
+        with state.runs_in_place.timed():
+            ended = ended_runs(state)
+        if ended is not None:
+            return ended
+
+    def look() -> "list[Run]":
+        with state.runs_in_place.timed():
+            return runs_now(state)
+
+    return await anyio.to_thread.run_sync(look)
+
+
 async def supervise(state: ServerState) -> None:
     """Settles dead runs and starts queued ones, until it is cancelled.
 
@@ -75,12 +90,21 @@ def runs_now(state: ServerState) -> "list[Run]":
     from trainer.runs.registry import list_runs
     from trainer.runs.workspace import Workspace
 
-    runs = list_runs(Workspace(state.root))
-    ended = all(run.document.state.is_final for run in runs)
-    if ended or time.monotonic() - state.looked_at < LOOK_EVERY_S:
-        return runs
-    look_once(state)
+    ended = ended_runs(state)
+    if ended is not None:
+        return ended
+    if time.monotonic() - state.looked_at >= LOOK_EVERY_S:
+        look_once(state)
     return list_runs(Workspace(state.root))
+
+
+def ended_runs(state: ServerState) -> "list[Run] | None":
+    """The runs, the newest first, where all have ended: nothing is waited for. None while some are under way."""
+    from trainer.runs.registry import list_runs
+    from trainer.runs.workspace import Workspace
+
+    runs = list_runs(Workspace(state.root))
+    return runs if all(run.document.state.is_final for run in runs) else None
 
 
 def reap(state: ServerState, ended: "Sequence[RunDocument]") -> None:

@@ -12,7 +12,7 @@ from mcp_server.access.roles import origin_of
 from mcp_server.answers import Answer, Next, Part, answer, clip
 from mcp_server.approvals.campaigns import RunDecision, WaitingRun, apply_run_decision, ask_about_run, show_run
 from mcp_server.capture import session_of
-from mcp_server.jobs.background import runs_now
+from mcp_server.jobs.background import runs_to_show
 from mcp_server.jobs.campaigning import CampaignView, CampaignWish, begin
 from mcp_server.jobs.starting import Started, StartRequest, overruled, shown_settings, start_training_run
 from mcp_server.state import ServerState
@@ -222,7 +222,7 @@ async def list_runs(
 ) -> Annotated[CallToolResult, RunsAnswer]:
     """Use to see which runs there are, the newest first, with state and success on held-out problems."""
     server = state_of(ctx)
-    found = await anyio.to_thread.run_sync(runs_now, server)
+    found = await runs_to_show(server)
     documents = [run.document for run in found if state is None or run.document.state == state]
     begin = 0
     if cursor is not None:

@@ -1,6 +1,8 @@
 """Every tool call is on record: session, tool, input, outcome, response, duration; and can be segmented."""
 
 import json
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,12 @@ from mcp.shared.exceptions import MCPError
 from server_helpers import PROTOCOL, REQUEST, events_of, in_memory
 
 from mcp_server.capture import MAX_RECORDED_BYTES, bounded
+from mcp_server.in_place import SLOW_S, SLOW_TIMES
 from mcp_server.server import build_server
+from optimizer.events import Event
 from optimizer.index.merge import call_hash
+from optimizer.store import TrajectoryStore
+from skill_bank.files import lock_of
 
 pytestmark = pytest.mark.anyio
 
@@ -178,3 +184,48 @@ async def test_long_arguments_are_known_again(root: Path, era: str) -> None:
     (recorded,) = calls(root)
     assert len(recorded["input"]["request"]) < 70_000
     assert call_hash("mcp__evo__start_training", {"request": text}) == call_hash("start_training", recorded["input"])
+
+
+async def test_while_another_process_writes_the_session_other_requests_go_on(root: Path, era: str) -> None:
+    async with in_memory(root, era) as caller:
+        await caller.ok("list_runs")  # opens the session
+        (file,) = (root / "trajectories" / "raw").glob("*/events.jsonl")
+        answered: list[str] = []
+
+        async def call() -> None:
+            await caller.ok("list_runs", limit=7)
+            answered.append("recorded")
+
+        async with anyio.create_task_group() as tasks:
+            with lock_of(file):
+                tasks.start_soon(call)
+                with anyio.fail_after(10):
+                    await caller.client.list_tools()  # the server answers meanwhile
+                await anyio.sleep(0.3)
+                assert answered == []
+        assert answered == ["recorded"]
+    assert [one["input"] for one in calls(root)] == [{}, {"limit": 7}]
+
+
+async def test_records_of_quick_disks_take_no_thread_and_of_slow_ones_do(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writers: list[int] = []
+    slow = 0.0
+    append = TrajectoryStore.append
+
+    def noted(self: TrajectoryStore, *events: Event, wait: bool = True) -> None:
+        writers.append(threading.get_ident())
+        time.sleep(slow)
+        append(self, *events, wait=wait)
+
+    monkeypatch.setattr(TrajectoryStore, "append", noted)
+    async with in_memory(root, "auto") as caller:
+        for _ in range(6):
+            await caller.ok("list_runs")
+        assert set(writers[-3:]) == {threading.get_ident()}
+        slow = 2 * SLOW_S
+        for _ in range(SLOW_TIMES + 2):
+            await caller.ok("list_runs")
+        assert threading.get_ident() not in writers[-2:]
+    assert len(calls(root)) == 6 + SLOW_TIMES + 2
