@@ -25,12 +25,16 @@ CYCLES = ("no_pool", "init_only", "init_train", "init_train_update", "existing_t
 SAMPLES = ("ec", "ei", "het")
 EXISTING = ("existing_train", "existing_train_update")
 STEPS = 8
+SHARE = 0.5
+"""Of each group sees lessons, whatever the mode: with more of them a short run shows more."""
 UPDATE_EVERY = 2
 
 
 def modes_config(mode: str, seed: int, **changes: Any) -> TrainingConfig:
     """A short run of a preset with a pool of its own."""
     experience: dict[str, Any] = {"preset": mode, "pool": f"mode-{name_of(mode)}"}
+    if mode not in ("no_pool", "init_only"):
+        experience["rollout_ratio"] = SHARE
     if mode.endswith("_update"):
         experience["updated_freq"] = UPDATE_EVERY
     config = fill_config(seed, problems=16, tests=32)

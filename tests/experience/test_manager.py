@@ -105,6 +105,19 @@ def test_the_six_life_cycles_by_their_published_switches() -> None:
         assert one.updates == (frequency != 0), name
 
 
+@pytest.mark.parametrize(("size", "few", "half"), [(2, 1, 1), (4, 1, 2), (8, 1, 4), (16, 2, 8), (32, 4, 16)])
+def test_presets_show_lessons_to_few_and_the_published_ones_to_half(size: int, few: int, half: int) -> None:
+    for name in PRESETS:
+        one = ExperienceConfig.model_validate({"preset": name})
+        found = sum(guided_rows(one.train_rollout_mode, one.rollout_ratio, size, 1, 0, 0))
+        if name in ("ec", "ei", "het"):
+            assert found == half, name
+        elif name == "all":
+            assert found == size - 1
+        else:
+            assert found == (0 if name in ("no_pool", "init_only") else few), name
+
+
 def test_off_is_no_section_at_all() -> None:
     for value in (False, "off", None, {"preset": "off"}):
         assert TrainingConfig.model_validate({"experience": value}) == TrainingConfig()
@@ -162,7 +175,7 @@ def test_losses_without_a_clip_range_of_tokens_are_refused_for_stripped_rows(los
 @given(st.integers(2, 32), st.floats(0, 1), st.integers(0, 99), st.integers(0, 99))
 def test_a_group_always_keeps_a_control(size: int, ratio: float, seed: int, task: int) -> None:
     rows = guided_rows(RolloutMode.MIXED, ratio, size, seed, task, 0)
-    assert sum(rows) == min(round(size * ratio), size - 1)
+    assert sum(rows) == (min(max(round(size * ratio), 1), size - 1) if ratio else 0)
     assert rows == guided_rows(RolloutMode.MIXED, ratio, size, seed, task, 0)
     assert sum(guided_rows(RolloutMode.ALL, 0.0, size, seed, task, 0)) == size - 1
     assert not any(guided_rows(RolloutMode.WOEXP, 1.0, size, seed, task, 0))

@@ -62,7 +62,7 @@ def test_a_pool_is_filled_used_and_grows(tmp_path: Path) -> None:
     assert [line["step"] for line in lines] == [1, 2]
     assert records(tmp_path) == first
     experience = (used.read_document().model_extra or {})["experience"]
-    assert experience["told"]["planned"] == 2 * 3 * 2
+    assert experience["told"]["planned"] == 2 * 3 * 1
     assert experience["told"]["injected"] == sum(line["guided"] for line in lines)
     assert used.model_folder.exists()
     kinds = [json.loads(line)["kind"] for line in (used.path / "events.jsonl").read_text().splitlines()]

@@ -6,9 +6,10 @@ from trainer.experience.manager import RolloutMode, SampleMode
 
 
 def guided_rows(mode: RolloutMode, ratio: float, size: int, seed: int, task: int, occurrence: int) -> tuple[bool, ...]:
-    """(G,) which attempts of a group see lessons: round(G · ratio) of them, drawn; at least one never does."""
+    """(G,) which attempts of a group see lessons: round(G · ratio) of them, drawn; at least one never does, and a
+    ratio above 0 is at least one that does."""
     share = {RolloutMode.WOEXP: 0.0, RolloutMode.MIXED: ratio, RolloutMode.ALL: 1.0}[mode]
-    count = min(round(size * share), size - 1)
+    count = min(max(round(size * share), share > 0), size - 1)
     chosen = set(random.Random(f"guided|{seed}|{task}|{occurrence}").sample(range(size), count))
     return tuple(number in chosen for number in range(size))
 
