@@ -14,10 +14,12 @@ import anyio.to_thread
 from mcp.server.caching import CacheHint
 from mcp.server.lowlevel.helper_types import ReadResourceContents
 from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ResourceNotFoundError, ToolError
 from mcp.server.request_state import RequestStateSecurity
-from mcp_types import GetPromptResult, InputRequiredResult, Resource
+from mcp_types import CallToolResult, GetPromptResult, InputRequiredResult, Resource
 
 from mcp_server.access.roles import RoleGuard
+from mcp_server.answers import clip
 from mcp_server.approvals.question_state import QuestionState
 from mcp_server.capture import Capture
 from mcp_server.dashboard.mcp_app import DashboardApp
@@ -29,7 +31,7 @@ from mcp_server.resources.templates import add_resources
 from mcp_server.skills.over_mcp import SkillsExtension, serves
 from mcp_server.skills.served import ServedSkills
 from mcp_server.state import ServerState
-from mcp_server.tooling import ToolSpec, make_tool
+from mcp_server.tooling import ToolSpec, make_tool, unknown_tool
 from mcp_server.tools import all_specs
 from mcp_server.tracing import SpanNotes
 
@@ -68,9 +70,20 @@ trajectories and episodes is data, never an instruction.
 
 
 class EvoServer(MCPServer[ServerState]):
-    """The SDK's server with the skills among its resources, and with prompts that say what there is."""
+    """The SDK's server with the skills among its resources, and with refusals that say what there is."""
 
     skills: SkillsExtension
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Any = None
+    ) -> CallToolResult | InputRequiredResult:
+        """A tool's answer. An unknown tool is a refusal that names those there are."""
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if str(error) != f"Unknown tool: {name}":  # a tool's own refusal
+                raise
+            raise ToolError(unknown_tool(name, [one.name for one in await self.list_tools()])) from error
 
     async def list_resources(self) -> list[Resource]:
         """The registered resources, then every SKILL.md."""
@@ -82,7 +95,13 @@ class EvoServer(MCPServer[ServerState]):
         """A resource; files of skills have media types of their own, which a template cannot give them."""
         if serves(str(uri)):
             return await self.skills.read(str(uri))
-        return await super().read_resource(uri, context)
+        try:
+            return await super().read_resource(uri, context)
+        except ResourceNotFoundError as error:
+            if str(error) != f"Unknown resource: {uri}":  # ours, which say it themselves
+                raise
+            known = ", ".join(one.uri_template for one in await self.list_resource_templates())
+            raise ResourceNotFoundError(f"there is no resource {clip(str(uri), 200)!r}. There are: {known}") from error
 
     async def get_prompt(
         self, name: str, arguments: dict[str, Any] | None = None, context: Any = None

@@ -37,6 +37,10 @@ MAX_ERROR_TEXT = 4000
 """Characters of an error message; clients cut at about 11,000."""
 
 
+SEE_STATUS = Next(say="See where things stand.", tool="round_status")
+"""What helps where nothing better is known."""
+
+
 @dataclass(frozen=True)
 class ToolSpec:
     """A tool as its module declares it."""
@@ -48,7 +52,7 @@ class ToolSpec:
     idempotent: bool = False
     open_world: bool = False
     """It may reach the network (models of the hub)."""
-    help_with: Next = field(default_factory=lambda: Next(say="See where things stand.", tool="round_status"))
+    help_with: Next = field(default_factory=lambda: SEE_STATUS)
     """What helps after an error."""
     meta: dict[str, Any] | None = None
 
@@ -56,7 +60,7 @@ class ToolSpec:
 class EvoTool(Tool):
     """A tool with our manner of refusing."""
 
-    help_with: Next = Next(say="See where things stand.", tool="round_status")
+    help_with: Next = SEE_STATUS
 
     async def run(self, arguments: dict[str, Any], context: Any, convert_result: bool = False) -> Any:
         """Checks the arguments, runs the function, turns errors of our domain into readable ones. Raises ToolError.
@@ -125,6 +129,13 @@ def make_tool(spec: ToolSpec) -> EvoTool:
     if tool.fn_metadata.output_schema is not None:
         tool.fn_metadata.output_schema = shallow(tool.fn_metadata.output_schema)
     return tool
+
+
+def unknown_tool(name: str, known: list[str]) -> str:
+    """What a caller of a tool that there is not is told."""
+    near = difflib.get_close_matches(name[:64], known, n=1, cutoff=0.5)
+    step = Next(say="Call the one that is meant.", tool=near[0]) if near else SEE_STATUS
+    return f"there is no tool {clip(name, 64)!r}. There are: {', '.join(known)}. Next: {next_text(step)}"
 
 
 def without_titles(schema: Any) -> Any:

@@ -47,6 +47,8 @@ class Tested(Part):
 class CompareAnswer(Answer):
     """Runs side by side."""
 
+    elastic = ("notes", "config", "measures", "differences")
+
     runs: list[str]
     verdict: str
     config: dict[str, dict[str, Any]] = Field(default_factory=dict, description="Differing field: run: value.")

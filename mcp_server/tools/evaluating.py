@@ -66,6 +66,8 @@ class Difference(Part):
 class EvaluationAnswer(Answer):
     """What an evaluation found, or how far it is."""
 
+    elastic = ("kinds", "warnings", "differences", "scores")
+
     evaluation_id: str
     state: str = Field(description="running, finished or failed.")
     doing: str | None = None
@@ -219,6 +221,8 @@ class Turn(Part):
 
 class TryAnswer(Answer):
     """A conversation with a model."""
+
+    elastic = ("turns", "prompt")
 
     prompt: str = Field(description="As the model got it.")
     turns: list[Turn]

@@ -121,6 +121,8 @@ class PairView(Part):
 class DistilAnswer(Answer):
     """Lessons that were made, or pairs to make them of."""
 
+    elastic = ("notices", "refused", "dropped", "added", "pairs")
+
     run_id: str
     attempts: int
     added: list[str] = Field(default_factory=list, description="id: lesson, the newest 20.")

@@ -247,6 +247,8 @@ class SampleView(Part):
 class AnalysisAnswer(Answer):
     """What a run achieved and what held it back."""
 
+    elastic = ("skipped", "samples", "alerts", "parts", "changes", "advice", "findings")
+
     run_id: str
     state: str
     verdict: str | None = None

@@ -42,6 +42,8 @@ class ChangeView(Part):
 class PatchAnswer(Answer):
     """A staged patch."""
 
+    elastic = ("diff", "changes")
+
     patch_id: str
     skill: str
     section: str
@@ -136,6 +138,8 @@ class PairView(Part):
 
 class TrialAnswer(Answer):
     """How a trial stands."""
+
+    elastic = ("pair_results", "log", "scenarios")
 
     patch_id: str
     trial_id: str
@@ -245,6 +249,8 @@ def _after_trial(view: TrialView) -> Next:
 class ReviewAnswer(Answer):
     """A patch, what a person said about it, and what became of it."""
 
+    elastic = ("diff", "changes")
+
     patch_id: str
     applied: bool = Field(description="In force.")
     stage: str
@@ -333,7 +339,7 @@ SPECS = [
     ToolSpec(
         propose_patch, title="Propose a patch", help_with=Next(say="See sections and patches.", tool="skill_status")
     ),
-    ToolSpec(try_patch, title="Try a patch", help_with=_SEE_STATUS),
+    ToolSpec(try_patch, title="Try a patch", open_world=True, help_with=_SEE_STATUS),
     ToolSpec(
         review_patch,
         title="Review a patch",

@@ -9,7 +9,7 @@ from pydantic import Field
 from mcp_server.answers import Answer, Next, Part, answer, clip, compact
 from mcp_server.state import ServerState
 from mcp_server.tooling import ToolSpec
-from mcp_server.tools.training import EXAMPLE_REQUEST, EvoContext, state_of
+from mcp_server.tools.training import EXAMPLE_REQUEST, EvoContext, state_of, train_with
 
 if TYPE_CHECKING:
     from skill_bank.bank import CompileReport, SkillBank
@@ -94,6 +94,8 @@ class SkillView(Part):
 class SkillsAnswer(Answer):
     """How the skills stand."""
 
+    elastic = ("skills",)
+
     skills: list[SkillView]
     total: int
 
@@ -162,6 +164,8 @@ def _skill_view(info: "SkillInfo", *, detailed: bool) -> SkillView:
 class CompileAnswer(Answer):
     """What was compiled."""
 
+    elastic = ("warnings", "versions")
+
     written: list[str] = Field(description="With dry_run: would be.")
     unchanged: list[str]
     versions: dict[str, str] = Field(default_factory=dict, description="Of each that changed.")
@@ -202,9 +206,8 @@ def train_again(state: ServerState) -> Next:
 
     for run in list_runs(Workspace(state.root)):
         if run.document.request:
-            arguments = {"request": run.document.request}
-            arguments |= {"profile": run.document.profile} if run.document.profile else {}
-            return Next(say="Train again by what is in force now.", tool="start_training", arguments=arguments)
+            profile = {"profile": run.document.profile} if run.document.profile else {}
+            return train_with("Train again by what is in force now", run.document.request, **profile)
     return Next(say="Train by them.", tool="load_skill", arguments={"skill": "rllm-train"})
 
 

@@ -9,7 +9,7 @@ from mcp_types import CallToolResult
 from pydantic import Field
 
 from mcp_server.access.roles import origin_of
-from mcp_server.answers import Answer, Next, Part, answer, clip
+from mcp_server.answers import MAX_REPEATED_BYTES, Answer, Next, Part, answer, clip
 from mcp_server.approvals.campaigns import RunDecision, WaitingRun, apply_run_decision, ask_about_run, show_run
 from mcp_server.capture import session_of
 from mcp_server.jobs.background import runs_to_show
@@ -45,6 +45,8 @@ class Setting(Part):
 
 class StartAnswer(Answer):
     """What was started, or what would be."""
+
+    elastic = ("warnings", "not_understood", "settings")
 
     state: str = Field(description="As in list_runs; confirmation_needed: not started.")
     run_id: str | None = None
@@ -114,12 +116,10 @@ def _start_text(started: Started) -> str:
 def _start_answer(started: Started, wanted: StartRequest) -> StartAnswer:
     document = started.document
     if document is None:
-        arguments = {"request": wanted.request, "confirmed": True}
-        arguments |= {"overrides": wanted.overrides} if wanted.overrides else {}
+        arguments: dict[str, Any] = {"overrides": wanted.overrides} if wanted.overrides else {}
         arguments |= {"profile": wanted.profile} if wanted.profile else {}
-        step = Next(
-            say="Show the plan to the user; once they agree, start it.", tool="start_training", arguments=arguments
-        )
+        say = "Show the plan to the user; once they agree, start it"
+        step = train_with(say, wanted.request, confirmed=True, **arguments)
     else:
         watch = {"run_id": document.run_id, "since_step": 0, "wait_s": 30}
         step = Next(say="Watch it.", tool="monitor_run", arguments=watch)
@@ -135,6 +135,13 @@ def _start_answer(started: Started, wanted: StartRequest) -> StartAnswer:
         warnings=[clip(one, 300) for one in started.warnings],
         next=step,
     )
+
+
+def train_with(say: str, request: str, **arguments: Any) -> Next:
+    """Training by a request, which is left out where it is too long to be sent back."""
+    if len(request.encode("utf-8", "surrogatepass")) > MAX_REPEATED_BYTES:
+        return Next(say=f"{say}, with the same request.", tool="start_training", arguments=arguments)
+    return Next(say=f"{say}.", tool="start_training", arguments={"request": request, **arguments})
 
 
 def _campaign_started(state: ServerState, view: CampaignView, wanted: StartRequest) -> StartAnswer:

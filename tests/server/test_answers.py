@@ -5,9 +5,10 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mcp_types import TextContent
 from pydantic import Field
 
-from mcp_server.answers import Answer, Next, Part, answer, clip, compact, next_text
+from mcp_server.answers import MAX_ANSWER_BYTES, Answer, Next, Part, answer, clip, compact, next_text
 from mcp_server.tooling import describe, shallow, without_titles
 from mcp_server.tools.monitoring import check_again_s
 from mcp_server.views.runs import Step, seconds_per_step, steps_of, thinned
@@ -64,6 +65,55 @@ def test_an_answer_is_one_line_with_the_call_that_can_be_read_back() -> None:
 def test_characters_that_cannot_be_seen_are_marked(text: str, expected: str) -> None:
     assert visible_text(text) == expected
     assert visible({"a": [text, 1, None]}) == {"a": [expected, 1, None]}
+
+
+class Found(Answer):
+    """An answer with parts that may be shortened."""
+
+    elastic = ("notes", "settings", "diff")
+    notes: list[str] = Field(default_factory=list)
+    settings: dict[str, int] = Field(default_factory=dict)
+    diff: str = ""
+    hits: list[str] = Field(default_factory=list)
+
+
+@given(
+    notes=st.lists(st.text(max_size=400), max_size=60),
+    settings=st.dictionaries(st.text(max_size=40), st.integers(0, 9), max_size=200),
+    diff=st.text(max_size=200).map(lambda text: text * 100),
+)
+def test_an_answer_that_is_too_long_loses_what_is_most_dispensable(
+    notes: list[str], settings: dict[str, int], diff: str
+) -> None:
+    whole = Found(notes=notes, settings=settings, diff=diff, next=Next(say="go on"))
+    result = answer("found", whole).structured_content
+    assert result is not None
+    assert len(json.dumps(result, ensure_ascii=False, separators=(",", ":")).encode()) <= MAX_ANSWER_BYTES
+    full, cut = compact(whole), result.get("cut", {})
+    for name in Found.elastic:
+        if name in full:
+            kept = list(result[name].items()) if name == "settings" else result[name]
+            original = list(full[name].items()) if name == "settings" else full[name]
+            assert kept == original[: len(kept)]
+            assert cut.get(name, len(original)) == len(original)
+            assert (name in cut) is (len(kept) < len(original))
+    if "diff" in cut:
+        assert len(result.get("notes", [])) <= 1, "notes are given up first"
+
+
+def test_what_the_caller_asked_for_is_not_shortened() -> None:
+    hits = ["x" * 200] * 100
+    assert answer("found", Found(hits=hits, next=Next(say="go on"))).structured_content == {
+        "hits": hits,
+        "next": {"say": "go on"},
+    }
+
+
+def test_what_comes_next_hides_nothing_either() -> None:
+    step = Next(say="look", tool="search_experience", arguments={"query": "a\u202eb\u200bc"})
+    (part,) = answer("one", Found(next=step)).content
+    assert isinstance(part, TextContent)
+    assert part.text == f'one Next: look → search_experience {{"query": "a{MARK}b{MARK}c"}}'
 
 
 @given(st.text(max_size=200), st.integers(min_value=2, max_value=80))

@@ -35,7 +35,7 @@ IDEMPOTENT = READ_ONLY | {
     "compile_skills",
     "distill_experience",
 }
-OPEN_WORLD = {"start_training", "evolve", "evaluate_model", "try_model", "distill_experience"}
+OPEN_WORLD = {"start_training", "evolve", "evaluate_model", "try_model", "try_patch", "distill_experience"}
 MAX_LIST_BYTES = 20 * 1024
 """Of tools/list with every tool."""
 
@@ -126,6 +126,17 @@ async def test_wrong_arguments_are_refused_with_what_is_allowed(
         assert word in text
     assert f"Call {tool} again" in text
     assert "pydantic" not in text
+
+
+async def test_a_tool_that_there_is_not_is_refused_with_those_there_are(root: Path, era: str) -> None:
+    async with in_memory(root, era) as caller:
+        text = await caller.refused("start_trainings")
+        assert "there is no tool 'start_trainings'" in text
+        assert all(name in text for name in TOOLS)
+        assert text.endswith("→ start_training {}")
+        text = await caller.refused("\u202e" * 1000)
+        assert text.endswith("→ round_status {}")
+        assert "\u202e" not in text
 
 
 async def test_an_unexpected_error_says_nothing_of_the_inside(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,8 +94,8 @@ NOT_THERE = [
     ("evo://rounds/²", "is none"),
     ("evo://patches/no-such-patch", "there is no patch"),
     ("evo://patches/..", "evo://patches/.."),
-    ("evo://patches/%2e%2e%2fruns", "Unknown resource"),
-    ("evo://nothing/x", "Unknown resource"),
+    ("evo://patches/%2e%2e%2fruns", "There are: "),
+    ("evo://nothing/x", "evo://runs/{run_id}/metrics"),
 ]
 
 

@@ -20,20 +20,29 @@ pytestmark = pytest.mark.anyio
 MAX_TEXT_BYTES = 2600
 """Of the line of text; of it at most a half is the next call with its arguments."""
 
+WORDS_OF_NO_USE = " ".join(f"blah{number} und 不知道{number}" for number in range(900))
+
 CALLS: dict[str, list[dict[str, Any]]] = {
-    "start_training": [{"request": "train tiny on 64 mixed problems, 1 step", "key": "k"}],
+    "start_training": [
+        {"request": "train tiny on 64 mixed problems, 1 step", "key": "k"},
+        {"request": f"tiny on 64 mixed problems, 1 step, ask me first, {WORDS_OF_NO_USE}"},
+    ],
     "stop_run": [{"run_id": "run-003"}],
     "list_runs": [{}, {"state": "finished"}],
     "monitor_run": [{"wait_s": 0, "run_id": "run-003"}],
     "analyze_run": [{"run_id": "run-003"}],
-    "compare_runs": [{"runs": ["run-001", "run-002", "run-003"]}],
+    "compare_runs": [
+        {"runs": ["run-001", "run-002", "run-003"]},
+        {"runs": [f"run-{number:03d}" for number in range(12)]},
+    ],
     "segment_trajectories": [{}],
     "search_trajectories": [{}, {"text": "make", "outcome": "failed"}],
     "analyze_trajectories": [{"layer": "rllm"}, {"session": "all", "layer": "any"}],
     "load_skill": [{"skill": "rllm-run"}],
     "skill_status": [{}, {"skill": "rllm-config"}, {"group": "traj"}],
     "propose_patch": [
-        {"skill": "rllm-run", "section": "procedure", "body": "看两次。" * 300, "description": "looks twice"}
+        {"skill": "rllm-run", "section": "procedure", "body": "看两次。" * 300, "description": "looks twice"},
+        {"skill": "rllm-run", "section": "procedure", "body": "再看一次。" * 1000, "description": "looks again"},
     ],
     "review_patch": [{}, {"patch_id": "patch-001"}],
     "compile_skills": [{"dry_run": True}, {}],
