@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mcp_server.in_place import InPlace
+from mcp_server.workers import worker_override
 
 if TYPE_CHECKING:
     from optimizer.home import Home
@@ -127,8 +128,7 @@ class ServerState:
         return TrajectoryStore(self.root / "trajectories")
 
     def launcher(self) -> "LocalLauncher":
-        """What starts workers. Raises CommandError where the environment names an impossible worker."""
-        from mcp_server.cli.train import worker_override
+        """What starts workers. Raises RunError where the environment names an impossible worker."""
         from trainer.runs.launch import LocalLauncher
 
         return LocalLauncher(worker_override())

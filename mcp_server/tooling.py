@@ -214,7 +214,6 @@ def _invalid(error: Any, properties: dict[str, Any], arguments: dict[str, Any]) 
 
 DOMAIN_ERRORS = frozenset(
     {
-        "mcp_server.cli.context.CommandError",
         "optimizer.analyze.claims.ClaimError",
         "optimizer.analyze.report.ReportError",
         "optimizer.approvals.ApprovalError",

@@ -18,7 +18,7 @@ from mcp_server.cli.optimizing import (
     refuses_clearly,
     terminated_like_interrupted,
 )
-from mcp_server.cli.train import CampaignOptions, TrainArguments, settings_lines
+from mcp_server.cli.train_options import CampaignOptions, TrainArguments, settings_lines
 from optimizer.approvals import ApprovalError, Channel, check_terminal
 from optimizer.campaign.machine import carry_on
 from optimizer.campaign.report import campaign_document, change_text, note_lines, proposal_lines, success_text

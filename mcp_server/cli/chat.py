@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from mcp_server.cli.context import CliState, CommandError, policy_in_force, to_stderr, to_stdout
+from mcp_server.cli.context import CliState, CommandError, to_stderr, to_stdout
+from mcp_server.policy_in_force import policy_in_force
 from trainer.evaluation.chat import ChatProcess, message_lines, plan_chat
 from trainer.evaluation.chat_types import MAX_PROBLEM, ChatAnswer, ChatQuestion
 from trainer.evaluation.plan import Wishes

@@ -1,4 +1,4 @@
-"""What the commands share: the workspace, the policy in force, consoles, and which errors are the user's to read."""
+"""What the commands share: the workspace, consoles, and which errors are the user's to read."""
 
 import shlex
 import sys
@@ -8,20 +8,11 @@ from pathlib import Path
 from rich.console import Console
 
 from mcp_server.cli.terminal import SafeConsole
-from optimizer.analyze.thresholds import thresholds_from
-from skill_bank.bank import SkillBank
-from skill_bank.policy import CompiledPolicy, PolicyError
+from skill_bank.policy import PolicyError
 from skill_bank.types import BankError
 from trainer.config import ConfigError
 from trainer.runs.errors import RunError, WorkspaceError
-from trainer.runs.findings import Thresholds
 from trainer.runs.workspace import Workspace, create_workspace, find_workspace, open_workspace
-
-CONFIG_SKILL = "rllm-config"
-"""Skill whose policy gives defaults and safe ranges."""
-
-MONITOR_SKILL = "rllm-monitor"
-"""Skill whose policy gives thresholds."""
 
 
 class CommandError(Exception):
@@ -71,25 +62,3 @@ def to_stdout() -> Console:
 def to_stderr() -> Console:
     """Console for everything that is not the one JSON document."""
     return SafeConsole(stderr=True, highlight=False, soft_wrap=True)
-
-
-@dataclass(frozen=True)
-class PolicyInForce:
-    """The policy of the workspace's live bank."""
-
-    config: CompiledPolicy
-    versions: dict[str, str]
-    """Skill → version of the bank that it comes from."""
-    thresholds: Thresholds
-    """When the diagnosis speaks."""
-
-
-def policy_in_force(workspace: Workspace, profile: str | None = None) -> PolicyInForce:
-    """Policy of the live bank, which is seeded from the shipped one where it is missing. Raises BankError."""
-    bank = SkillBank.seed(workspace.root / "skills")
-    versions = {}
-    for skill in (CONFIG_SKILL, MONITOR_SKILL):
-        record = bank.version(skill)
-        if record is not None:
-            versions[skill] = f"v{record.number}"
-    return PolicyInForce(bank.policy(CONFIG_SKILL, profile), versions, thresholds_from(bank.resolve(MONITOR_SKILL, {})))

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
@@ -17,10 +17,11 @@ from typing import Annotated, Any
 import typer
 
 from mcp_server.cli.context import CliState, to_stderr, to_stdout
-from mcp_server.cli.train import worker_override
-from mcp_server.setup.state import connection_of
+from mcp_server.setup.plugins import our_plugins
+from mcp_server.setup.state import Connected, connection_of
 from mcp_server.setup.targets import claude_code, claude_desktop
 from mcp_server.setup.types import Scope, SetupError
+from mcp_server.workers import worker_override
 from optimizer.capture.hooks import ERRORS as HOOK_ERRORS
 from optimizer.redact import RedactionConfigError, checked_rules
 from optimizer.sizes import sizes_of, sizes_text
@@ -186,8 +187,9 @@ def _lines(path: Path) -> list[str]:
 
 
 def connection_checks(folder: Path) -> list[Check]:
-    """Which clients are connected, and whether what their configuration runs is still there."""
+    """Which clients are connected, whether what their configuration runs is still there, and only once."""
     checks = []
+    by_setup = 0
     for name, targets in (
         ("Claude Code here", claude_code(Scope.PROJECT, folder)),
         ("Claude Code", claude_code(Scope.USER, folder)),
@@ -200,13 +202,42 @@ def connection_checks(folder: Path) -> list[Check]:
             continue
         if not connected.parts:
             continue
-        gone = [program for program in connected.programs if not Path(program).is_file()]
-        if gone:
-            detail = f"{', '.join(gone)} does not exist any more: run `mcp-evo setup` again"
-            checks.append(Check(name, Mark.FAILED, detail))
-        else:
-            checks.append(Check(name, Mark.OK, ", ".join(connected.parts)))
+        by_setup += name.startswith("Claude Code") and any(part.startswith("hooks") for part in connected.parts)
+        checks.append(_connection_check(name, connected, "run `mcp-evo setup` again"))
+    checks += plugin_checks(folder, by_setup=by_setup > 0)
     return checks or [Check("clients", Mark.OK, "none is connected: mcp-evo setup claude-code, claude-desktop")]
+
+
+def plugin_checks(folder: Path, *, by_setup: bool) -> list[Check]:
+    """Plugins of Claude Code that run ours. `by_setup`: its own files name our hook, too."""
+    name = "Claude Code plugin"
+    try:
+        plugins = our_plugins(claude_code(Scope.USER, folder).record.parent, folder)
+    except SetupError as error:
+        return [Check(name, Mark.WARNING, str(error))]
+    checks = []
+    for one in plugins:
+        again = f"run `mcp-evo setup plugin` and `claude plugin install {one.name}` again"
+        if not one.enabled:
+            checks.append(Check(name, Mark.OK, f"{one.name} {one.version} is switched off"))
+        elif not one.connected.parts:
+            checks.append(Check(name, Mark.FAILED, f"{one.folder} of {one.name} does not exist any more: {again}"))
+        elif by_setup:
+            twice = (
+                "is on, and `mcp-evo setup claude-code` was used, too: everything is recorded twice. Take one of them"
+            )
+            checks.append(Check(name, Mark.WARNING, f"{one.name} {twice} out (`mcp-evo setup claude-code --remove`)"))
+        else:
+            found = _connection_check(name, one.connected, again)
+            checks.append(replace(found, detail=f"{one.name} {one.version} ({one.scope}): {found.detail}"))
+    return checks
+
+
+def _connection_check(name: str, connected: Connected, again: str) -> Check:
+    gone = [program for program in connected.programs if not Path(program).is_file()]
+    if gone:
+        return Check(name, Mark.FAILED, f"{', '.join(gone)} does not exist any more: {again}")
+    return Check(name, Mark.OK, ", ".join(connected.parts))
 
 
 def _more_environment(state: CliState) -> list[str]:

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from mcp_server.cli.context import CliState, CommandError, policy_in_force, to_stderr, to_stdout
+from mcp_server.cli.context import CliState, CommandError, to_stderr, to_stdout
+from mcp_server.policy_in_force import policy_in_force
 from trainer.evaluation.folder import EvaluationFolder, start_evaluation, stop_evaluation, wait_for
 from trainer.evaluation.plan import SPLITS, Wishes, plan_evaluation
 from trainer.evaluation.report import result_lines

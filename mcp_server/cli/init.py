@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from mcp_server.cli.context import CliState, CommandError, executable, policy_in_force, to_stdout
+from mcp_server.cli.context import CliState, CommandError, executable, to_stdout
+from mcp_server.policy_in_force import policy_in_force
 from skill_bank.files import write_text_atomic
 from trainer.config import TrainingConfig
 from trainer.config_errors import allowed_values

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from mcp_server.cli.context import CliState, CommandError, to_stderr, to_stdout
 from mcp_server.cli.terminal import SafeConsole
-from mcp_server.cli.train import worker_override
+from mcp_server.workers import worker_override
 from optimizer.analyze.claims import ClaimError
 from optimizer.analyze.report import ReportError
 from optimizer.approvals import TYPED_CHARACTERS, ApprovalError, Channel, check_terminal, digest_typed

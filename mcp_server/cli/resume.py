@@ -4,8 +4,10 @@ from typing import Annotated
 
 import typer
 
-from mcp_server.cli.context import CliState, policy_in_force, to_stderr, to_stdout
-from mcp_server.cli.train import see_through, worker_override
+from mcp_server.cli.context import CliState, to_stderr, to_stdout
+from mcp_server.cli.train import see_through
+from mcp_server.policy_in_force import policy_in_force
+from mcp_server.workers import worker_override
 from trainer.runs.launch import LocalLauncher
 from trainer.runs.registry import LATEST, find_run
 from trainer.runs.resume import resume_run

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from mcp_server.cli.context import CliState, policy_in_force, to_stderr, to_stdout
+from mcp_server.cli.context import CliState, to_stderr, to_stdout
 from mcp_server.cli.live import duration, number
 from mcp_server.cli.resume import resume_command
 from mcp_server.cli.runs_compare import compare_command
@@ -16,6 +16,7 @@ from mcp_server.cli.runs_plot import plot_command
 from mcp_server.cli.runs_prune import prune_command
 from mcp_server.cli.terminal import SafeConsole
 from mcp_server.findings.advising import findings_and_advice
+from mcp_server.policy_in_force import policy_in_force
 from trainer.runs import supervise
 from trainer.runs.diagnose import DEFAULT_THRESHOLDS
 from trainer.runs.launch import LocalLauncher
@@ -49,7 +50,7 @@ def register(app: typer.Typer) -> None:
 
 def _supervise(workspace: Workspace) -> None:
     """What a look at the runs costs nothing to do: settle those that have died, start those that wait."""
-    from mcp_server.cli.train import worker_override
+    from mcp_server.workers import worker_override
 
     LocalLauncher(worker_override()).tick(workspace)
 

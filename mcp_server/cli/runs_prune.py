@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mcp_server.cli.context import CliState, to_stdout
-from mcp_server.cli.train import worker_override
+from mcp_server.workers import worker_override
 from trainer.runs.launch import LocalLauncher
 from trainer.runs.retention import Pruned, PrunePlan, Retention, RunSize, carry_out, plan_pruning
 from trainer.runs.wording import counted

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from mcp_server.cli.context import CliState, CommandError, policy_in_force, to_stderr
+from mcp_server.cli.context import CliState, CommandError, to_stderr
 from mcp_server.cli.optimizing import (
     JsonOption,
     console_for,
@@ -16,6 +16,7 @@ from mcp_server.cli.optimizing import (
     print_table,
     terminated_like_interrupted,
 )
+from mcp_server.policy_in_force import policy_in_force
 from trainer.config import TrainingConfig
 from trainer.generation.folder import (
     LATEST,

@@ -1,93 +1,31 @@
 """`mcp-evo train`: from a request to a run, followed live, with a closing report."""
 
 import json
-import os
 import signal
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
 
 import typer
 
-from mcp_server.cli.context import CliState, CommandError, PolicyInForce, policy_in_force, to_stderr, to_stdout
+from mcp_server.cli.context import CliState, CommandError, to_stderr, to_stdout
 from mcp_server.cli.live import TrainingView
+from mcp_server.cli.train_options import CampaignOptions, TrainArguments, settings_lines
+from mcp_server.policy_in_force import PolicyInForce, policy_in_force
 from mcp_server.state import named_session
+from mcp_server.workers import worker_override
 from optimizer.run_links import record_launch
 from optimizer.store import TrajectoryStore
-from trainer.config import TrainingConfig
 from trainer.runs import supervise
 from trainer.runs.launch import LocalLauncher, follow, start_run
 from trainer.runs.registry import Run, list_runs
 from trainer.runs.report import build_report, report_lines
 from trainer.runs.rundir import RunDirectory
 from trainer.runs.types import RunDocument, RunState
-from trainer.runs.wording import counted
 from trainer.runs.workspace import Workspace
-from trainer.settings import Resolved, resolve
-
-SHOWN_FIELDS = (
-    "env",
-    "model",
-    "difficulty",
-    "problems",
-    "epochs",
-    "max_steps",
-    "target_reward",
-    "learning_rate",
-    "batch_size",
-    "num_generations",
-    "temperature",
-    "max_completion_tokens",
-    "seed",
-)
-"""Fields whose value and origin are shown before a run starts."""
-
-
-@dataclass(frozen=True)
-class TrainArguments:
-    """What the command was told about a run."""
-
-    request: str
-    overrides: list[str]
-    config: Path | None
-    profile: str | None
-    name: str | None
-    yes: bool
-    detach: bool
-    as_json: bool
-
-
-@dataclass(frozen=True)
-class CampaignOptions:
-    """The options that belong to a campaign (`--auto`)."""
-
-    max_runs: int | None = None
-    target: float | None = None
-    max_episodes: int | None = None
-    max_minutes: float | None = None
-    ask: bool = False
-    confirm: bool = True
-    resume: str | None = None
-
-    def given(self) -> list[str]:
-        """Those that were given, as they are written."""
-        told = {
-            "--max-runs": self.max_runs,
-            "--target": self.target,
-            "--max-episodes": self.max_episodes,
-            "--max-minutes": self.max_minutes,
-            "--ask": self.ask or None,
-            "--no-confirm": None if self.confirm else True,
-            "--resume": self.resume,
-        }
-        return [name for name, value in told.items() if value is not None]
-
-
-WORKER_VARIABLE = "MCP_EVO_WORKER"
-"""Replaces the worker's command line (a JSON list): for tests and for workers in containers."""
+from trainer.settings import resolve
 
 
 def register(app: typer.Typer) -> None:
@@ -192,52 +130,6 @@ def see_through(
         raise typer.Exit(130)
     if document.state in (RunState.FAILED, RunState.LOST):
         raise typer.Exit(1)
-
-
-def worker_override() -> tuple[str, ...]:
-    """The worker's command where `MCP_EVO_WORKER` replaces it. Raises CommandError for anything but a list."""
-    text = os.environ.get(WORKER_VARIABLE)
-    if not text:
-        return ()
-    try:
-        parts: Any = json.loads(text)
-    except ValueError:
-        parts = None
-    if not isinstance(parts, list) or not parts or not all(isinstance(part, str) for part in parts):
-        raise CommandError(
-            f'${WORKER_VARIABLE} must be a JSON list of texts such as ["python", "-P", "-m", "trainer.worker"].'
-        )
-    return tuple(parts)
-
-
-def settings_lines(resolved: Resolved) -> list[str]:
-    """What will run and where each value came from."""
-    lines = []
-    for name in SHOWN_FIELDS:
-        value = resolved.config.model_dump()[name]
-        origin = resolved.provenance[name]
-        if value is None and origin["source"] == "default":
-            continue
-        detail = origin.get("detail", "")
-        where = (
-            origin["source"]
-            if origin["source"] == "default" and "profile" not in detail
-            else f"{origin['source']}: {detail}"
-        )
-        lines.append(f"{name:22} {value!s:12} {where}")
-    lines.append(f"{'steps':22} {_amount(resolved.config):12} {_arithmetic(resolved.config)}")
-    return lines
-
-
-def _amount(config: TrainingConfig) -> str:
-    return f"<= {config.planned_steps}"
-
-
-def _arithmetic(config: TrainingConfig) -> str:
-    return (
-        f"{counted(config.batch_size, 'problem')} x {counted(config.num_generations, 'episode')} = "
-        f"{counted(config.episodes_per_step, 'episode')} a step"
-    )
 
 
 def _ask() -> None:

@@ -16,6 +16,7 @@ import anyio
 import anyio.to_thread
 
 from mcp_server.state import ServerState
+from mcp_server.workers import WORKER_VARIABLE
 
 if TYPE_CHECKING:
     from trainer.runs.registry import Run
@@ -66,7 +67,6 @@ async def supervise(state: ServerState) -> None:
 
 def look_once(state: ServerState) -> bool:
     """One look at the runs; whether any is under way. What is wrong with the workspace is logged, not raised."""
-    from mcp_server.cli.context import CommandError
     from trainer.runs.errors import RunError, WorkspaceError
     from trainer.runs.registry import list_runs
     from trainer.runs.workspace import Workspace
@@ -79,7 +79,7 @@ def look_once(state: ServerState) -> bool:
         state.looked_at = began
         reap(state, [run.document for run in runs if run.document.state.is_final])
         return any(not run.document.state.is_final for run in runs)
-    except (RunError, WorkspaceError, CommandError, OSError) as error:
+    except (RunError, WorkspaceError, OSError) as error:
         logger.warning("runs cannot be supervised: %s", error)
         return False
 
@@ -144,7 +144,6 @@ def start_child(state: ServerState, arguments: Sequence[str], folder: Path) -> C
     It has its own session and no handle of ours; what it prints goes to `folder/process.log`. Whoever reads the folder
     later, this server or another, knows it by pid and start time. Raises RunError, OSError.
     """
-    from mcp_server.cli.train import WORKER_VARIABLE
     from skill_bank.files import write_json_atomic
     from trainer.runs import processes
 

@@ -42,7 +42,7 @@ class EvaluationView:
 
 def start(state: ServerState, wish: EvaluationWish) -> EvaluationView:
     """Starts an evaluation. Raises EvaluationError, ConfigError, RunError."""
-    from mcp_server.cli.context import policy_in_force
+    from mcp_server.policy_in_force import policy_in_force
     from skill_bank.files import lock_of
     from trainer.evaluation.folder import evaluations_of, start_evaluation
     from trainer.evaluation.plan import SPLITS, Wishes, plan_evaluation
@@ -122,7 +122,7 @@ def ask_model(
     seed: int | None,
 ) -> "ChatAnswer":
     """One answer of a model in a process that ends with it. Raises EvaluationError, ConfigError, RunError."""
-    from mcp_server.cli.context import policy_in_force
+    from mcp_server.policy_in_force import policy_in_force
     from trainer.evaluation.chat import ChatProcess, plan_chat
     from trainer.evaluation.chat_types import ChatQuestion
     from trainer.evaluation.plan import Wishes

@@ -63,7 +63,7 @@ def start_training_run(state: ServerState, wanted: StartRequest) -> Started:
         raise _nothing_asked()
     from filelock import FileLock
 
-    from mcp_server.cli.context import policy_in_force
+    from mcp_server.policy_in_force import policy_in_force
     from trainer.runs.launch import start_run
     from trainer.settings import resolve
 
