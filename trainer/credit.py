@@ -1,8 +1,9 @@
 """Step credit in training: turns labelled by what the verifier saw, advantages of steps on their tokens.
 
 A turn is bad where a tool refused its call, the call could not be read, or it repeats an earlier call of the episode;
-and where it calls nothing although the episode did not succeed. Else it is good. An episode whose turns and tokens do
-not match keeps its ordinary advantage on all tokens, which is counted.
+and where it calls nothing although the episode did not succeed. Else it is good. A service may label the turns instead
+(`experience.step_labels`), those of groups whose rewards differ. An episode whose turns and tokens do not match, or
+for which the service gave no labels, keeps its ordinary advantage on all tokens, which is counted.
 """
 
 import json
@@ -12,6 +13,7 @@ from itertools import groupby
 from torch import Tensor
 
 from trainer.algorithms.step_credit import step_advantages, step_values
+from trainer.experience.step_labels import EndpointLabels
 from trainer.rollout.types import Episode
 
 SUCCESS = 0.5
@@ -22,8 +24,9 @@ ERROR_MARK = "Error:"
 class StepCredit:
     """The `Credit` of a trainer (see grpo.py), with counts."""
 
-    def __init__(self, scheme: str, alpha: float, group_size: int) -> None:
-        self.scheme, self.alpha, self.group_size = scheme, alpha, group_size
+    def __init__(self, scheme: str, alpha: float, group_size: int, service: EndpointLabels | None = None) -> None:
+        """`service`: labels turns instead of the verifier's signals."""
+        self.scheme, self.alpha, self.group_size, self.service = scheme, alpha, group_size, service
         self.fallbacks = 0
         """Episodes of the present step that keep their ordinary advantage."""
         self.bad_turns = 0
@@ -34,13 +37,14 @@ class StepCredit:
         width = max(len(one.completion_ids) for one in episodes)
         by_token = advantages[:, None].repeat(1, width).float()
         self.fallbacks = self.bad_turns = self.turns = 0
+        given = self._given(episodes, advantages)
         for start in range(0, len(episodes), self.group_size):
             rows, labels = [], []
             for row in range(start, min(start + self.group_size, len(episodes))):
-                if not episodes[row].valid:
+                if row not in given:
                     continue
-                found = labels_of(episodes[row])
-                if len(found) != len(turns_of(episodes[row].mask)):
+                found = given[row]
+                if found is None or len(found) != len(turns_of(episodes[row].mask)):
                     self.fallbacks += 1
                     continue
                 rows.append(row)
@@ -53,6 +57,18 @@ class StepCredit:
                 for (begin, end), value in zip(turns_of(episodes[row].mask), steps, strict=True):
                     by_token[row, begin:end] = value
         return by_token
+
+    def _given(self, episodes: list[Episode], advantages: Tensor) -> dict[int, list[bool] | None]:
+        """Row → labels, None where there are none; of valid episodes."""
+        valid = [row for row, one in enumerate(episodes) if one.valid]
+        if self.service is None:
+            return {row: labels_of(episodes[row]) for row in valid}
+        size = self.group_size  # a group without signal is not asked about
+        learns = [
+            bool(advantages[row // size * size : row // size * size + size].any()) for row in range(len(episodes))
+        ]
+        asked = [row for row in valid if learns[row]]
+        return dict(zip(asked, self.service([episodes[row] for row in asked]), strict=True))
 
     def metrics(self) -> dict[str, float]:
         """Of the present step."""

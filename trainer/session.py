@@ -21,6 +21,7 @@ from trainer.worker_log import say
 
 if TYPE_CHECKING:
     from trainer.credit import StepCredit
+    from trainer.experience.step_labels import EndpointLabels
     from trainer.experience.training import ExperienceRun
     from trainer.trackers import Tracker
 
@@ -62,6 +63,7 @@ class Session:
         self._trackers: list[Tracker] = []
         self.validations: list[Validation] = []
         self.experience: ExperienceRun | None = None
+        self.labels: EndpointLabels | None = None
         self._best_weights: dict[str, Any] | None = None
         self.stop_reason: str | None = None
         self.performance: dict[str, float] = {}
@@ -166,6 +168,7 @@ class Session:
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         self.performance["train"] = time.perf_counter() - began
         self._close_experience()
+        self._close_labels()
         if self._disk_low is not None:
             raise self._disk_low
         if parallel.is_main():
@@ -206,11 +209,26 @@ class Session:
 
     def _credit(self) -> "StepCredit | None":
         from trainer.credit import StepCredit
+        from trainer.experience.config import settings_of
+        from trainer.experience.run_pool import workspace_of
+        from trainer.experience.step_labels import labels_of_settings
 
         config = self.config
         if config.step_credit == "off":
             return None
-        return StepCredit(config.step_credit, config.step_credit_alpha, config.num_generations)
+        self.labels = labels_of_settings(settings_of(workspace_of(self.directory.path)))
+        return StepCredit(config.step_credit, config.step_credit_alpha, config.num_generations, self.labels)
+
+    def _close_labels(self) -> None:
+        """Says how many episodes a service labelled, and why others keep their ordinary advantage."""
+        if self.labels is None or not parallel.is_main():
+            return
+        self.directory.set_fields(step_labels=self.labels.document())
+        lost = sum(self.labels.reasons.values())
+        if lost:
+            last = f" ({self.labels.last_problem})" if self.labels.last_problem else ""
+            text = f"step credit: {lost} of {lost + self.labels.labelled} episodes got no labels from the service{last}"
+            self.directory.append_event("warning", text=text)
 
     # ---- experience
 

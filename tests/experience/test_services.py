@@ -253,3 +253,9 @@ def test_replies_that_hold_no_lessons() -> None:
         assert (written.records, len(written.refused)) == ([], 1)
     many = json.dumps([{"when_to_use": f"w{n}", "content": "c"} for n in range(9)])
     assert len(lessons_in(many, author="m").records) == 5
+
+
+def test_a_reply_of_brackets_is_given_up_soon() -> None:
+    began = time.monotonic()
+    assert lessons_in("[" * 200_000, author="x").refused == ["the reply holds no JSON list of lessons"]
+    assert time.monotonic() - began < 10

@@ -2,12 +2,13 @@
 
 experience:
   embedder: hashed                       # or sentence-transformers:MODEL, or endpoint
+  step_labels: verifier                  # or endpoint: who labels turns where a run has step_credit
   endpoint: {base_url: http://127.0.0.1:8000/v1, model: NAME, embedding_model: NAME, api_key_env: MY_KEY}
   reme: {base_url: http://127.0.0.1:8002, workspace_id: default, version: "0.2"}
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -30,7 +31,7 @@ class EndpointSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     base_url: str = Field(description="Up to and with /v1.")
-    model: str = Field(default="", description="Model that distils.")
+    model: str = Field(default="", description="Model that distils and labels turns.")
     embedding_model: str = Field(default="", description="Model that embeds, where embedder is `endpoint`.")
     api_key_env: str = Field(default="", description="Environment variable that holds the key; empty: no key.")
     connect_s: float = Field(default=10.0, gt=0, le=600)
@@ -63,6 +64,9 @@ class ExperienceSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     embedder: str = Field(default="hashed", description="hashed, sentence-transformers:MODEL or endpoint.")
+    step_labels: Literal["verifier", "endpoint"] = Field(
+        default="verifier", description="Who labels the turns of runs with step_credit."
+    )
     endpoint: EndpointSettings | None = None
     reme: RemeSettings | None = None
 

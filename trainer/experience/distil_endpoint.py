@@ -5,7 +5,7 @@ that speaks OpenAI's chat API. What comes back is untrusted text: it passes ever
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,8 @@ MAX_CALLS = 8
 MAX_TEXT = 160
 """Characters of an argument or an answer in a pair."""
 MAX_LESSONS = 5
+MAX_STARTS = 64
+"""Brackets at which a list is looked for in a reply."""
 
 
 @dataclass(frozen=True)
@@ -115,15 +117,7 @@ def ask_endpoint(
 def lessons_in(text: str, *, author: str, fields: Mapping[str, Any] | None = None) -> Written:
     """The lessons in a reply: the first JSON list in it. What cannot be read is a reason, never a lesson."""
     written = Written()
-    start, decoder = text.find("["), json.JSONDecoder()
-    found: Any = None
-    while start >= 0 and not isinstance(found, list):
-        try:
-            found, _ = decoder.raw_decode(text, start)
-        except (ValueError, RecursionError):
-            found = None
-        if not (isinstance(found, list) and any(isinstance(one, Mapping) for one in found)):
-            found, start = None, text.find("[", start + 1)
+    found = next((one for one in json_lists(text) if any(isinstance(item, Mapping) for item in one)), None)
     if found is None:
         written.refused.append("the reply holds no JSON list of lessons")
         return written
@@ -138,6 +132,21 @@ def lessons_in(text: str, *, author: str, fields: Mapping[str, Any] | None = Non
             except ExperienceError as error:
                 written.refused.append(f"lesson {number + 1}: {error}")
     return written
+
+
+def json_lists(text: str) -> Iterator[list[Any]]:
+    """The JSON lists in a reply, from the first bracket on; of a reply of brackets only the first `MAX_STARTS`."""
+    decoder, start = json.JSONDecoder(), text.find("[")
+    for _ in range(MAX_STARTS):
+        if start < 0:
+            return
+        try:
+            found, _ = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            found = None
+        if isinstance(found, list):
+            yield found
+        start = text.find("[", start + 1)
 
 
 _INSTRUCTION = (
