@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from trainer.runs.launch import LocalLauncher
     from trainer.runs.processes import ProcessIdentity
     from trainer.runs.rundir import RunDirectory
+    from trainer.runs.types import RunDocument
     from trainer.runs.workspace import Workspace
 
 SESSION_VARIABLE = "MCP_EVO_SESSION"
@@ -75,6 +76,8 @@ class ServerState:
     """When this process looked at the runs last, on the monotonic clock."""
     runs_in_place: InPlace = field(default_factory=InPlace, repr=False)
     """Whether runs that have ended are looked at without a thread."""
+    listed_runs: "dict[str, tuple[RunDocument, object]]" = field(default_factory=dict, repr=False)
+    """Run → its document and its entry in a list, as they were last shown."""
     children: "list[ProcessIdentity]" = field(default_factory=list, repr=False)
     """Commands that this process started and that have not ended, as far as it knows."""
     _watches: "dict[Path, RunWatch]" = field(default_factory=dict, repr=False)

@@ -102,6 +102,8 @@ class Rules:
         """
         if not isinstance(value, dict | list):
             return self._redact(value, SHAPES)
+        if not value:
+            return value
         encoded = json.dumps(value, ensure_ascii=False, default=str)
         searched = suspected or self.patterns or self.fields
         if not searched and not suspicious(encoded.encode("utf-8", "backslashreplace")):

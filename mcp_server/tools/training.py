@@ -1,6 +1,6 @@
 """Tools that start, stop and list runs."""
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import anyio.to_thread
 from mcp.server.elicitation import AcceptedElicitation
@@ -20,6 +20,12 @@ from mcp_server.tooling import ToolSpec
 from mcp_server.views.campaigns import CHECK_AGAIN_S, CampaignPart, after_campaign, campaign_part, campaign_text
 from mcp_server.views.runs import Evaluation, evaluation, run_line
 from trainer.runs.errors import RunError
+
+if TYPE_CHECKING:
+    from trainer.runs.types import RunDocument
+
+MAX_LISTED = 1000
+"""Runs whose entries in a list are kept."""
 
 RunId = Annotated[str | None, Field(description="Id or its beginning; default: the latest.")]
 
@@ -240,26 +246,35 @@ async def list_runs(
     page = documents[begin : begin + limit]
     more = begin + len(page) < len(documents)
     data = RunsAnswer(
-        runs=[
-            RunEntry(
-                run_id=one.run_id,
-                state=str(one.state),
-                verdict=None if one.verdict is None else str(one.verdict),
-                step=one.step,
-                planned_steps=one.planned_steps,
-                before=evaluation(one, "before"),
-                after=evaluation(one, "after"),
-                request=None if one.request is None else clip(one.request, 80),
-                round=one.round,
-            )
-            for one in page
-        ],
+        runs=[_entry(server, one) for one in page],
         total=len(documents),
         cursor=page[-1].run_id if more else None,
         next=_after_list([str(one.state) for one in page], [one.run_id for one in page]),
     )
     text = f"{len(page)} of {len(documents)} runs." if documents else f"There are no runs in {server.root} yet."
     return answer(f"{text} The newest: {run_line(page[0])}." if page else text, data)
+
+
+def _entry(state: ServerState, document: "RunDocument") -> RunEntry:
+    """The run in a list. A document that did not change is the same object as before, and so is its entry."""
+    known = state.listed_runs.get(document.run_id)
+    if known is not None and known[0] is document and isinstance(known[1], RunEntry):
+        return known[1]
+    entry = RunEntry(
+        run_id=document.run_id,
+        state=str(document.state),
+        verdict=None if document.verdict is None else str(document.verdict),
+        step=document.step,
+        planned_steps=document.planned_steps,
+        before=evaluation(document, "before"),
+        after=evaluation(document, "after"),
+        request=None if document.request is None else clip(document.request, 80),
+        round=document.round,
+    )
+    if len(state.listed_runs) >= MAX_LISTED:
+        state.listed_runs.clear()
+    state.listed_runs[document.run_id] = (document, entry)
+    return entry
 
 
 def _after_list(states: list[str], ids: list[str]) -> Next:

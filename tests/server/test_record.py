@@ -166,6 +166,8 @@ def test_large_values_are_kept_by_size_and_hash() -> None:
     assert "rows" not in large
     assert large["bytes"] > MAX_RECORDED_BYTES
     assert len(large["sha256"]) == 64
+    half = bounded({"text": "\ud800" * 3000}, MAX_RECORDED_BYTES)  # half of a pair is no text
+    assert half["bytes"] > 9000
 
 
 async def test_the_client_s_id_of_a_call_is_kept(root: Path, era: str) -> None:
