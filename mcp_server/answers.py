@@ -69,7 +69,7 @@ def shortened(document: dict[str, Any], elastic: tuple[str, ...]) -> dict[str, A
     """The document with as much of its elastic parts as fits, at least the first of each; `cut` says of which."""
     cut: dict[str, int] = {}
     for name in elastic:
-        whole = document.get(name)
+        whole = document.get(name, ())
         while size_of({**document, "cut": cut}) > MAX_ANSWER_BYTES and len(document.get(name, ())) > 1:
             cut[name] = len(whole)
             document = {**document, name: _half(document[name])}

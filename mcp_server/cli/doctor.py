@@ -223,10 +223,8 @@ def plugin_checks(folder: Path, *, by_setup: bool) -> list[Check]:
         elif not one.connected.parts:
             checks.append(Check(name, Mark.FAILED, f"{one.folder} of {one.name} does not exist any more: {again}"))
         elif by_setup:
-            twice = (
-                "is on, and `mcp-evo setup claude-code` was used, too: everything is recorded twice. Take one of them"
-            )
-            checks.append(Check(name, Mark.WARNING, f"{one.name} {twice} out (`mcp-evo setup claude-code --remove`)"))
+            twice = "is on, and so are the hooks of `mcp-evo setup claude-code`: everything is recorded twice"
+            checks.append(Check(name, Mark.WARNING, f"{one.name} {twice}. Take one out (that one with --remove)"))
         else:
             found = _connection_check(name, one.connected, again)
             checks.append(replace(found, detail=f"{one.name} {one.version} ({one.scope}): {found.detail}"))

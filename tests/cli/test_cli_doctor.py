@@ -1,6 +1,7 @@
 """`mcp-evo doctor`: says what is wrong, and fails when a package is not ours."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 from mcp_server.cli import doctor
 from mcp_server.cli.context import CliState
 from mcp_server.cli.doctor import Mark
+from mcp_server.installs.plugin import plugin_files
+from mcp_server.installs.writing import write_folder
 from mcp_server.setup.entries import hook_command, with_hooks, with_server
 from mcp_server.setup.types import Connection
 from optimizer.capture.hooks import note_error
@@ -116,3 +119,92 @@ def test_connected_clients_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (project / ".mcp.json").write_text("{", encoding="utf-8")
     (broken,) = doctor.connection_checks(project)
     assert (broken.mark, str(project / ".mcp.json") in broken.detail) == (Mark.WARNING, True)
+
+
+class Installed:
+    """What a plugin leaves in a home, as Claude Code 2.1 writes it."""
+
+    def __init__(self, place: Path) -> None:
+        self.claude, self.project = place / "home" / ".claude", place / "project"
+        self.folder = self.claude / "plugins" / "cache" / "mcp-evo" / "mcp-evo" / "1.0"
+        self.programs = [place / name for name in ("mcp-evo", "mcp-evo-hook")]
+        for program in self.programs:
+            program.write_text("", encoding="utf-8")
+        (self.project / ".claude").mkdir(parents=True)
+        self.folder.parent.mkdir(parents=True)
+        self.connection = Connection(str(self.programs[0]), str(self.programs[1]), None)
+        write_folder(self.folder, plugin_files(self.connection, {}))
+        self.enter(scope="user")
+
+    def enter(self, **more: str) -> None:
+        entry = {"installPath": str(self.folder), "version": "1.0", "installedAt": "2026-01-31T15:00:00.000Z", **more}
+        other = {"scope": "user", "installPath": str(self.claude / "nothing"), "version": "7"}
+        document = {"version": 2, "plugins": {"mcp-evo@mcp-evo": [entry], "other@elsewhere": [other]}}
+        self.write(self.claude / "plugins" / "installed_plugins.json", document)
+
+    def write(self, path: Path, document: object) -> None:
+        path.write_text(json.dumps(document), encoding="utf-8")
+
+    def check(self) -> doctor.Check:
+        (found,) = [one for one in doctor.connection_checks(self.project) if one.name == "Claude Code plugin"]
+        return found
+
+    def shown(self) -> bool:
+        return any(one.name == "Claude Code plugin" for one in doctor.connection_checks(self.project))
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installed:
+    """A home in which Claude Code has our plugin."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("CLAUDE_CONFIG_DIR", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    return Installed(tmp_path)
+
+
+def test_a_plugin_is_shown_with_what_it_brings(installed: Installed) -> None:
+    check = installed.check()
+    assert (check.mark, check.detail) == (Mark.OK, "mcp-evo@mcp-evo 1.0 (user): hooks for 8 events, server evo")
+    installed.programs[1].unlink()
+    gone = installed.check()
+    assert (gone.mark, str(installed.programs[1]) in gone.detail) == (Mark.FAILED, True)
+
+
+def test_a_plugin_counts_where_it_works(installed: Installed) -> None:
+    installed.enter(scope="project", projectPath=str(installed.project))
+    assert installed.check().mark is Mark.OK
+    installed.enter(scope="local", projectPath=str(installed.project.parent / "elsewhere"))
+    assert not installed.shown()
+    installed.enter(scope="user")
+    installed.write(installed.claude / "settings.json", {"enabledPlugins": {"mcp-evo@mcp-evo": False}})
+    assert installed.check().detail == "mcp-evo@mcp-evo 1.0 is switched off"
+    installed.write(
+        installed.project / ".claude" / "settings.local.json", {"enabledPlugins": {"mcp-evo@mcp-evo": True}}
+    )
+    assert "hooks for 8 events" in installed.check().detail
+
+
+def test_a_plugin_beside_a_setup_records_twice(installed: Installed) -> None:
+    text = with_hooks("{}", hook_command(installed.connection))
+    (installed.project / ".claude" / "settings.json").write_text(text, encoding="utf-8")
+    check = installed.check()
+    assert (check.mark, "recorded twice" in check.detail) == (Mark.WARNING, True)
+
+
+def test_a_plugin_whose_folder_is_gone_is_a_failure(installed: Installed) -> None:
+    shutil.rmtree(installed.folder)
+    check = installed.check()
+    assert (check.mark, str(installed.folder) in check.detail) == (Mark.FAILED, True)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"plugins": 3}', "[" * 100_000])
+def test_a_list_of_plugins_that_cannot_be_read_is_told(installed: Installed, text: str) -> None:
+    (installed.claude / "plugins" / "installed_plugins.json").write_text(text, encoding="utf-8")
+    check = installed.check()
+    assert (check.mark, "installed_plugins.json" in check.detail) == (Mark.WARNING, True)
+
+
+@pytest.mark.parametrize("document", [{}, {"plugins": {"mcp-evo@x": ["no entry"]}}, {"plugins": {"a@b": {"scope": 3}}}])
+def test_other_entries_are_none_of_ours(installed: Installed, document: object) -> None:
+    installed.write(installed.claude / "plugins" / "installed_plugins.json", document)
+    assert not installed.shown()

@@ -18,6 +18,7 @@ from mcp_server.installs.bundle import archive, bundle_files
 from mcp_server.installs.plugin import plugin_files
 from mcp_server.installs.writing import write_folder
 from mcp_server.setup.entries import EVENTS
+from mcp_server.setup.plugins import our_plugins
 from mcp_server.setup.types import Connection
 from skill_bank.files import write_bytes_atomic
 
@@ -81,6 +82,13 @@ def test_claude_code_accepts_installs_and_runs_the_plugin(claude: Run, program: 
     assert "plugin:mcp-evo:evo" in listed
     assert "Connected" in listed
     assert not (project / ".mcp-evo").exists()  # being asked for tools makes no workspace
+    (seen,) = our_plugins(tmp_path / "home" / ".claude", project)
+    assert (seen.name, seen.scope, seen.enabled) == ("mcp-evo@mcp-evo", "user", True)
+    assert seen.connected.parts == (f"hooks for {len(EVENTS)} events", "server evo")
+    claude("plugin", "disable", "mcp-evo@mcp-evo")
+    assert [one.enabled for one in our_plugins(tmp_path / "home" / ".claude", project)] == [False]
+    claude("plugin", "uninstall", "mcp-evo@mcp-evo")
+    assert our_plugins(tmp_path / "home" / ".claude", project) == []
 
 
 def test_claude_code_notices_a_wrong_plugin(claude: Run, tmp_path: Path) -> None:
