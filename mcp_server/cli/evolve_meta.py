@@ -13,6 +13,7 @@ from mcp_server.cli.optimizing import (
     print_table,
     terminated_like_interrupted,
 )
+from mcp_server.dashboard.running import dashboard_hint
 from optimizer.home import Home
 from optimizer.meta.evolve import MetaProgress, evolve_meta
 
@@ -48,6 +49,7 @@ def evolve_layer(
     if document["awaiting"]:
         console.print(f"patch {document['awaiting']} waits for a person. Decide and go on with:", markup=False)
         console.print(f"  {state.command('approve', document['awaiting'])}", markup=False)
+        console.print(f"  {dashboard_hint(state.root)}", markup=False)
         console.print(f"  {state.command('evolve', '--layer', 'meta')}", markup=False)
     if as_json:
         print_json(document)

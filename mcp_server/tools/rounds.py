@@ -162,11 +162,16 @@ def _standing_text(state: ServerState, found: Standing) -> str:
     if found.waiting:
         first = found.waiting[0]
         parts.append(f"{len(found.waiting)} patch(es) wait for a person, first {first.patch_id}: {verdict_text(first)}")
-        command = state.command("approve", first.patch_id)
-        parts.append(f"They decide in a terminal of their own: {command}, {dashboard_hint(state.root)}.")
+        parts.append(_ways(state, first.patch_id))
     if found.active_runs:
         parts.append(f"Active runs: {', '.join(found.active_runs[:3])}.")
     return " ".join(parts)
+
+
+def _ways(state: ServerState, patch_id: str) -> str:
+    """How a person decides about a patch."""
+    command = state.command("approve", patch_id)
+    return f"They decide in a terminal of their own: {command}, {dashboard_hint(state.root)}."
 
 
 async def _meta_answer(state: ServerState, view: MetaView, detail: str) -> CallToolResult:
@@ -187,7 +192,10 @@ async def _meta_answer(state: ServerState, view: MetaView, detail: str) -> CallT
         log=view.child.last_words() if word == "interrupted" and view.child is not None else [],
         next=_after_meta(view),
     )
-    return answer(f"Layer meta {word.replace('_', ' ')}, {view.total} round(s). {clip(said, FULL_TEXT)}", data)
+    text = f"Layer meta {word.replace('_', ' ')}, {view.total} round(s). {clip(said, FULL_TEXT)}"
+    if view.awaiting is not None:
+        text += f" Patch {view.awaiting} waits for a person. {_ways(state, view.awaiting)}"
+    return answer(text, data)
 
 
 def _after_meta(view: MetaView) -> Next:

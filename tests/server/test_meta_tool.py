@@ -6,7 +6,7 @@ from typing import Any
 import anyio
 import pytest
 from filled import filled_workspace
-from server_helpers import Caller, in_memory
+from server_helpers import Caller, in_memory, text_of
 
 from mcp_server.jobs.meta_evolving import MAX_ROUNDS_READ
 from optimizer.home import Home
@@ -59,6 +59,9 @@ async def test_a_patch_that_waits_is_shown_and_not_overtaken(root: Path, era: st
         assert found["next"]["tool"] == "review_patch"
         assert found["next"]["arguments"] == {"patch_id": "patch-001"}
         assert found["approve_command"].endswith("approve patch-001")
+        said = text_of(await caller.raw("round_status", evolution="meta"))
+        assert found["approve_command"] in said
+        assert f"--workspace {root} dashboard" in said
         assert (len(found["rounds"]), found["omitted"]) == (MAX_ROUNDS_READ, 2)
         assert "patches" not in found["rounds"][0], "in brief, of the newest rounds only"
         assert found["rounds"][-1]["patches"][0]["patch_id"] == "patch-001"
