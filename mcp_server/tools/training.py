@@ -297,7 +297,9 @@ SPECS = [
         title="Start a training run",
         open_world=True,
         help_with=Next(
-            say="Correct what the message names and start again; load_skill rllm-config explains the fields."
+            say="Correct what the message names and start again; the fields are explained here.",
+            tool="load_skill",
+            arguments={"skill": "rllm-config"},
         ),
         meta={"anthropic/alwaysLoad": True},
     ),

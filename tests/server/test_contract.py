@@ -158,7 +158,7 @@ def test_tool_names_are_unique_and_every_tool_says_what_helps() -> None:
     names = [spec.function.__name__ for spec in all_specs()]
     assert len(names) == len(set(names))
     for spec in all_specs():
-        assert spec.help_with.tool is None or spec.help_with.tool in names
+        assert spec.help_with.tool in names
 
 
 def test_building_a_server_touches_no_disk(root: Path) -> None:
