@@ -78,6 +78,7 @@ class Capture:
             failure = str(error)
             raise
         finally:
+            self.state.called_at = time.monotonic()
             outcome = _outcome(result, failure)
             if outcome is not None:
                 duration = time.monotonic() - clock

@@ -36,6 +36,9 @@ SESSION_VARIABLE = "MCP_EVO_SESSION"
 SESSION_PATTERN = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
 """What can name a session's folder; the same as `optimizer.ids.ID_PATTERN`, whose import can wait."""
 
+PAUSE_AFTER_S = 0.3
+"""No call for so long is a pause."""
+
 MAX_WATCHES = 16
 """Runs whose judged series stay in memory."""
 
@@ -76,6 +79,8 @@ class ServerState:
     """When this process looked at the runs last, on the monotonic clock."""
     runs_in_place: InPlace = field(default_factory=InPlace, repr=False)
     """Whether runs that have ended are looked at without a thread."""
+    called_at: float = -math.inf
+    """When the last call of a tool ended, on the monotonic clock."""
     listed_runs: "dict[str, tuple[RunDocument, object]]" = field(default_factory=dict, repr=False)
     """Run → its document and its entry in a list, as they were last shown."""
     children: "list[ProcessIdentity]" = field(default_factory=list, repr=False)
@@ -101,6 +106,10 @@ class ServerState:
     def exists(self) -> bool:
         """Whether the workspace is there already."""
         return (self.root / "runs").is_dir()
+
+    def is_answering(self) -> bool:
+        """Whether calls come one after the other just now: what nobody waits for is done in a pause."""
+        return time.monotonic() - self.called_at < PAUSE_AFTER_S
 
     def workspace(self) -> "Workspace":
         """The workspace, created where it is missing. Raises WorkspaceError."""

@@ -34,8 +34,16 @@ from optimizer.lease import Lease
 STEP_MS = 50
 """Changes that follow each other within this are looked at together."""
 
-DEBOUNCE_MS = 1000
+DEBOUNCE_MS = 250
 """So long at most, while changes keep coming."""
+
+GAP_S = 0.5
+"""From one look to the next while changes keep coming."""
+
+PATIENCE_S = 0.8
+"""So long a look waits for a pause: what is new is in the index within a second."""
+
+PAUSE_S = 0.1
 
 BUSY_RESCAN_S = 1.0
 BUSY_FOR_S = 10.0
@@ -75,12 +83,16 @@ class Mode(StrEnum):
 class Watcher:
     """Watches one workspace until it is cancelled."""
 
-    def __init__(self, home: Home, on_change: OnChange, *, polling: bool = False) -> None:
+    def __init__(
+        self, home: Home, on_change: OnChange, *, polling: bool = False, is_busy: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`is_busy`: whether this process has something more urgent to do just now."""
         self.home = home
         self.index = home.index
         self.lease = Lease(home.root)
         self.on_change = on_change
         self.polling = polling
+        self.is_busy = is_busy
         self.mode = Mode.FOLLOWING
         self.started = anyio.Event()
         """Everything that changes from now on is told."""
@@ -89,6 +101,7 @@ class Watcher:
         self._runs: dict[str, tuple[int, ...]] | None = None
         self._busy_until = 0.0
         self._last_look = 0.0
+        self._last_found = -GAP_S
         self._missed = 0
         self._complaint: str | None = None
 
@@ -170,6 +183,7 @@ class Watcher:
         sessions, runs = self._named(paths)
         if sessions or runs:
             self._missed = 0
+            await self._breathe()  # what comes meanwhile is kept
             await self._look(sessions)
         elif time.monotonic() - self._last_look < self._rescan_s():
             await self._tell()
@@ -180,6 +194,13 @@ class Watcher:
                 logger.warning("changes come without notifications here; looking every %g s instead", POLL_S)
                 self.polling = True
         return not self.polling
+
+    async def _breathe(self) -> None:
+        """Waits for the next look: putting a call into the index takes as long as answering it."""
+        began = time.monotonic()
+        await anyio.sleep(max(self._last_found + GAP_S - began, 0.0))
+        while self.is_busy() and time.monotonic() < began + PATIENCE_S:
+            await anyio.sleep(PAUSE_S)
 
     def _is_as_found(self, folders: list[Path], marks: list[int]) -> bool:
         return self.lease.held and [_inode(folder) for folder in folders] == marks
@@ -207,7 +228,8 @@ class Watcher:
             self._last_look = time.monotonic()
         changed = bool(await self._do(lambda: self._work(sessions)))
         if changed:
-            self._busy_until = time.monotonic() + BUSY_FOR_S
+            self._last_found = time.monotonic()
+            self._busy_until = self._last_found + BUSY_FOR_S
         await self._tell()
         return changed
 

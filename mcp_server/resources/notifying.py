@@ -120,7 +120,7 @@ async def watch(state: ServerState, updates: Updates) -> None:
 def _watcher(state: ServerState, updates: Updates) -> "Watcher":
     from optimizer.watcher import Watcher
 
-    return Watcher(state.home(), updates.tell)
+    return Watcher(state.home(), updates.tell, is_busy=state.is_answering)
 
 
 async def watch_places(state: ServerState, updates: Updates) -> None:

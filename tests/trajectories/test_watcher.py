@@ -233,3 +233,28 @@ def test_only_one_holds_the_lease(home: Home) -> None:
     assert not first.held
     shutil.rmtree(home.root)
     assert not second.held, "a workspace that is gone has no holder"
+
+
+async def test_a_look_waits_for_a_pause_but_not_for_ever(home: Home) -> None:
+    busy = True
+    told: list[Changes] = []
+
+    async def tell(changes: Changes) -> None:
+        told.append(changes)
+
+    one = Watcher(home, tell, is_busy=lambda: busy)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(one.run)
+        await one.started.wait()
+        await until(lambda: one.mode is Mode.NOTIFIED)
+        await anyio.sleep(1.0)
+        append(home.trajectories, "s1", hook_line("s1"))
+        assert await until(lambda: bool(told)) > 0.9 * watching.PATIENCE_S, "nothing was more urgent for ever"
+        await anyio.sleep(watching.GAP_S)
+        told.clear()
+        append(home.trajectories, "s1", hook_line("s1"))
+        await anyio.sleep(0.5 * watching.PATIENCE_S)
+        assert told == []
+        busy = False
+        await until(lambda: bool(told))
+        tasks.cancel_scope.cancel()
