@@ -74,6 +74,16 @@ class EvoServer(MCPServer[ServerState]):
 
     skills: SkillsExtension
 
+    async def run_stdio_async(self) -> None:
+        """Serves on standard input and output, and answers what is no message there, too."""
+        from mcp.server.stdio import stdio_server
+
+        from mcp_server.access.over_stdio import ReadableLines
+
+        async with stdio_server() as (lines, answers):
+            lowlevel = self._lowlevel_server
+            await lowlevel.run(ReadableLines(lines, answers), answers, lowlevel.create_initialization_options())
+
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Any = None
     ) -> CallToolResult | InputRequiredResult:

@@ -89,7 +89,7 @@ class EvoTool(Tool):
             raise
 
     def _with_help(self, message: str) -> str:
-        return f"{message[:MAX_ERROR_TEXT].rstrip().rstrip('.')}. Next: {next_text(self.help_with)}"
+        return f"{_middle_out(message).rstrip().rstrip('.')}. Next: {next_text(self.help_with)}"
 
     def _problem_with(self, arguments: dict[str, Any]) -> str | None:
         """What is wrong with the arguments and what is allowed, or None."""
@@ -129,6 +129,12 @@ def make_tool(spec: ToolSpec) -> EvoTool:
     if tool.fn_metadata.output_schema is not None:
         tool.fn_metadata.output_schema = shallow(tool.fn_metadata.output_schema)
     return tool
+
+
+def _middle_out(message: str) -> str:
+    """At most `MAX_ERROR_TEXT` characters: first it says what was wrong, at its end what is allowed."""
+    half = MAX_ERROR_TEXT // 2
+    return message if len(message) <= 2 * half else f"{message[:half]} … {message[-half:]}"
 
 
 def unknown_tool(name: str, known: list[str]) -> str:

@@ -139,6 +139,14 @@ async def test_a_tool_that_there_is_not_is_refused_with_those_there_are(root: Pa
         assert "\u202e" not in text
 
 
+async def test_what_is_allowed_is_told_however_long_the_wrong_value(root: Path) -> None:
+    async with in_memory(root, "auto") as caller:
+        text = await caller.refused("load_skill", skill="x" * 100_000)
+    assert len(text) < 4200
+    assert "there is no skill 'xxx" in text
+    assert "rllm-train" in text
+
+
 async def test_an_unexpected_error_says_nothing_of_the_inside(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def burst(*arguments: object) -> None:
         raise KeyError("/secret/path")
