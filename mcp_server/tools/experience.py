@@ -196,5 +196,5 @@ _LOOK = Next(say="See which runs there are.", tool="list_runs")
 SPECS = [
     ToolSpec(add_experience, title="Store a lesson", help_with=Next(say="Look first.", tool="search_experience")),
     ToolSpec(search_experience, title="Find lessons", read_only=True, help_with=_LOOK),
-    ToolSpec(distill_experience, title="Make lessons of a run", idempotent=True, open_world=True, help_with=_LOOK),
+    ToolSpec(distill_experience, title="Make lessons of a run", open_world=True, help_with=_LOOK),
 ]

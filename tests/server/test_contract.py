@@ -33,7 +33,6 @@ IDEMPOTENT = READ_ONLY | {
     "segment_trajectories",
     "analyze_trajectories",
     "compile_skills",
-    "distill_experience",
 }
 OPEN_WORLD = {"start_training", "evolve", "evaluate_model", "try_model", "try_patch", "distill_experience"}
 MAX_LIST_BYTES = 20 * 1024
