@@ -68,10 +68,15 @@ def import_command(
     """Read records from a file; a pool that is missing is made."""
     state: CliState = context.obj
     workspace = state.writable()
+    try:
+        file.open("rb").close()  # before a pool is made for nothing
+    except OSError as error:
+        raise CommandError(f"{file} cannot be read: {error.strerror or error}") from None
     with opened(workspace, pool, create=True) as one:
         notices = guarded(one, workspace)
         found = import_file(one, file, status=Status.QUARANTINED if quarantine else None, redact=one.redact)
         total = one.store.size()
+    nothing_taken = bool(found.refused or found.bad_lines) and not (found.added or found.existing)
     if as_json:
         print_json(
             {
@@ -85,6 +90,8 @@ def import_command(
                 "notices": notices,
             }
         )
+        if nothing_taken:
+            raise typer.Exit(1)
         return
     console = console_for(False)
     console.print(f"{found.added} added, {found.existing} were there, {total} records in pool {pool}", markup=False)
@@ -93,6 +100,8 @@ def import_command(
     if found.bad_lines:
         console.print(f"  {len(found.bad_lines)} lines are no JSON: {found.bad_lines[:10]}", markup=False)
     show_notices(notices)
+    if nothing_taken:
+        raise typer.Exit(1)
 
 
 def export_command(

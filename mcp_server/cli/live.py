@@ -180,7 +180,7 @@ def event_note(event: dict[str, Any]) -> str:
     if kind == "alert" and event.get("severity") != "info":
         return f"{event.get('severity')} at step {event.get('step')} ({event.get('alert')}): {event.get('say')}"
     if kind == "warning":
-        return f"warning: {event.get('message', '')}"
+        return f"warning: {event.get('text', '')}"
     if kind == "stop_requested":
         return f"stop requested ({event.get('reason', '')})"
     return ""

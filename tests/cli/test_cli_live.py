@@ -81,4 +81,4 @@ def test_only_events_worth_telling_are_told() -> None:
         event_note({"kind": "validation", "step": 5, "eval": {"mean": 0.5, "n": 64}})
         == "validation at step 5: 0.500 (n 64)"
     )
-    assert event_note({"kind": "warning", "message": "an update was skipped"}) == "warning: an update was skipped"
+    assert event_note({"kind": "warning", "text": "an update was skipped"}) == "warning: an update was skipped"

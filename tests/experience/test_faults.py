@@ -6,14 +6,20 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pool_helpers import lesson
 
-from trainer.experience.pool import ExperiencePool
+from trainer.experience.config import open_source
+from trainer.experience.manager import ExperienceConfig
+from trainer.experience.pool import ExperiencePool, pool_path
 from trainer.experience.problems import PoolError, ProblemKind
 from trainer.experience.records import Counters
-from trainer.experience.source import PoolSource
+from trainer.experience.run_pool import RunPool
+from trainer.experience.source import STEP_WAIT_S, PoolSource
+from trainer.experience.store import PoolStore
+from trainer.runs.workspace import create_workspace
 
 
 def source_of(path: Path) -> PoolSource:
@@ -68,6 +74,38 @@ def test_an_exclusively_locked_file_cannot_be_read_and_that_is_a_value(path: Pat
     assert told.stdout.strip() == "locked"
     other.close()
     assert source.retrieve("Adding 3 and 4").ids == ("adding",)
+    source.close()
+
+
+def test_a_step_does_not_wait_long_for_a_file_that_somebody_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = create_workspace(tmp_path)
+    path = pool_path(workspace.root, "a")
+    with ExperiencePool(path, create=True) as pool:
+        pool.add(lesson("Adding x and y", "use calculate", id="adding"))
+    waited: list[float] = []
+    original = PoolStore.__init__
+
+    def noted(self: PoolStore, *arguments: Any, wait_s: float, **named: Any) -> None:
+        waited.append(wait_s)
+        original(self, *arguments, wait_s=min(wait_s, 0.1), **named)
+
+    monkeypatch.setattr(PoolStore, "__init__", noted)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("PRAGMA locking_mode = EXCLUSIVE")
+    other.execute("BEGIN EXCLUSIVE")
+    settings = ExperienceConfig.model_validate({"preset": "existing_train", "pool": "a"})
+    (workspace.runs / "r").mkdir(parents=True, exist_ok=True)
+    run, source = RunPool(settings, workspace.runs / "r", "f"), open_source(workspace, "a")
+    for found in (run.lessons("Adding 3 and 4", 3, trials=True), source.retrieve("Adding 3 and 4")):
+        assert found.problem is not None
+        assert found.problem.kind is ProblemKind.LOCKED
+    assert waited == [STEP_WAIT_S, STEP_WAIT_S]
+    other.close()
+    for found in (run.lessons("Adding 3 and 4", 3, trials=True), source.retrieve("Adding 3 and 4")):
+        assert found.problem is None
+    run.close()
     source.close()
 
 

@@ -12,6 +12,7 @@ from test_services import service
 from mcp_server.cli.main import run
 from trainer.envs.base import Split
 from trainer.envs.house_rules import HouseRules
+from trainer.runs.workspace import create_workspace
 from trainer.tasks import TEST_SEED
 
 
@@ -98,6 +99,20 @@ def test_refusals_are_one_clear_line(cli: CommandLine, root: Path) -> None:
     (root / "experience" / "default.db").write_bytes(b"not a database" * 999)
     assert "left as it is" in cli.json("stats", code=1)["error"]
     assert "damaged" in cli.json("list")["pools"][0]["problem"]
+
+
+def test_a_file_that_gives_nothing_is_an_error_and_makes_no_pool(cli: CommandLine, root: Path, tmp_path: Path) -> None:
+    create_workspace(root)
+    assert "cannot be read" in cli.json("import", str(tmp_path / "none.jsonl"), code=1)["error"]
+    assert not (root / "experience" / "default.db").exists()
+    file = tmp_path / "some.jsonl"
+    file.write_text('[1]\n{"broken\n{}', encoding="utf-8")
+    told = cli.json("import", str(file), code=1)
+    assert (told["added"], [one["line"] for one in told["refused"]], told["bad_lines"]) == (0, [1, 3], [2])
+    good = {"memory_id": "m", "when_to_use": "With sk-proj-abcdefghij0123456789", "content": "do b"}
+    file.write_text(f"{json.dumps(good)}\n{{broken\n", encoding="utf-8")
+    assert cli.json("import", str(file))["added"] == 1
+    assert cli.json("show", "m")["when_to_use"] == "With [redacted:api-key]"
 
 
 def test_an_evaluation_task_of_a_run_is_refused(cli: CommandLine, root: Path) -> None:

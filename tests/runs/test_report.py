@@ -44,9 +44,11 @@ def test_a_finished_run(workspace: Workspace, launcher: LocalLauncher, make_run:
     write_episodes(directory, 1, 0.0, 1.0)
     write_episodes(directory, 8, 1.0, 0.0)
     directory.append_event("validation", step=5, eval={"mean": 0.75, "n": 64})
+    directory.append_event("warning", text="experience: 8 of 8 attempts were played without")
     launcher.tick(workspace)
     wait(workspace, directory, launcher=launcher, timeout_s=30)
     report = build_report(directory)
+    assert "  experience: 8 of 8 attempts were played without" in report_lines(report)
     assert [step for step, _ in report.reward] == list(range(1, 9))
     assert report.validation == ((5, 0.75),)
     assert [sample.label for sample in report.samples] == [

@@ -19,7 +19,8 @@ from trainer.experience.pool import ExperiencePool, pool_path
 from trainer.experience.problems import ExperienceError
 from trainer.experience.redaction import Redactor, redact_shapes
 from trainer.experience.reme_client import DEFAULT_URL, RemeSource
-from trainer.experience.source import PoolSource
+from trainer.experience.source import STEP_WAIT_S, PoolSource
+from trainer.experience.store import WAIT_S
 from trainer.runs.workspace import Workspace
 
 _SENTENCES = "sentence-transformers:"
@@ -104,11 +105,17 @@ def settings_of(workspace: Workspace) -> ExperienceSettings:
 
 
 def open_pool(
-    workspace: Workspace, name: str, *, create: bool = False, redact: Redactor = redact_shapes
+    workspace: Workspace,
+    name: str,
+    *,
+    create: bool = False,
+    redact: Redactor = redact_shapes,
+    wait_s: float = WAIT_S,
 ) -> ExperiencePool:
     """A pool of the workspace by its settings. Raises ExperienceError, PoolError, WorkspaceError."""
     path: Path = pool_path(workspace.root, name)
-    return ExperiencePool(path, create=create, embedder=settings_of(workspace).make_embedder(), redact=redact)
+    embedder = settings_of(workspace).make_embedder()
+    return ExperiencePool(path, create=create, embedder=embedder, redact=redact, wait_s=wait_s)
 
 
 MIN_SIMILARITY = 0.2
@@ -117,4 +124,5 @@ MIN_SIMILARITY = 0.2
 
 def open_source(workspace: Workspace, name: str, **search_options: Any) -> PoolSource:
     """A pool as rollouts use it, opened with the first question. Options: those of `ExperiencePool.search`."""
-    return PoolSource(lambda: open_pool(workspace, name), name, {"min_similarity": MIN_SIMILARITY, **search_options})
+    options = {"min_similarity": MIN_SIMILARITY, **search_options}
+    return PoolSource(lambda: open_pool(workspace, name, wait_s=STEP_WAIT_S), name, options)

@@ -18,7 +18,7 @@ from trainer.experience.problems import ExperienceError, PoolError
 from trainer.experience.records import SLOTTED, Counters, ExperienceRecord, Hit, Polarity, Status, Use
 from trainer.experience.redaction import Redactor, redact_shapes
 from trainer.experience.search import DEPTH, TextSearch, VectorIndex, fuse, to_blob
-from trainer.experience.store import PoolStore, text_key
+from trainer.experience.store import WAIT_S, PoolStore, text_key
 from trainer.experience.tokens import literals, normalised, pieces
 from trainer.experience.validation import checked
 from trainer.runs.errors import WorkspaceError
@@ -82,13 +82,15 @@ class ExperiencePool:
         lifecycle: LifecyclePolicy = DEFAULT_LIFECYCLE,
         redact: Redactor = redact_shapes,
         embed_now: bool = True,
+        wait_s: float = WAIT_S,
     ) -> None:
-        """Opens the file. `embed_now`: computes vectors that this embedder did not make. Raises PoolError."""
+        """Opens the file. `embed_now`: computes vectors that this embedder did not make. `wait_s`: seconds for which
+        a lock is waited for. Raises PoolError."""
         self.name = path.stem
         self.embedder: Embedder = HashedEmbedder() if embedder is None else embedder
         self.lifecycle = lifecycle
         self.redact = redact
-        self.store = PoolStore(path, create=create)
+        self.store = PoolStore(path, create=create, wait_s=wait_s)
         self._text = TextSearch(self.store)
         self._vectors = VectorIndex(self.store, self.embedder.id, self.embedder.dimensions)
         self._guard: tuple[int, LeakGuard] = (-1, LeakGuard())

@@ -182,7 +182,7 @@ def import_file(
         raise ExperienceError(f"{path} cannot be read: {error.strerror or error}") from error
     rows, bad = list(lines.rows), list(lines.bad_lines)
     if rest.strip():  # a last line without a line feed
-        number = (rows[-1][0] if rows else 0) + 1
+        number = max([0, *bad, *(at for at, _ in rows)]) + 1
         try:
             rows.append((number, json.loads(rest)))
         except ValueError:
@@ -200,6 +200,7 @@ def import_file(
             record = record.changed(
                 pool=pool.name,
                 status=status if status is not None and foreign else record.status,
+                when_to_use=record.when_to_use if redact is None else redact(record.when_to_use),
                 content=record.content if redact is None else redact(record.content),
             )
             try:

@@ -12,7 +12,7 @@ from trainer.experience.pool import Added, ExperiencePool, pool_path
 from trainer.experience.problems import ExperienceError, PoolError, PoolProblem
 from trainer.experience.records import ExperienceRecord, ExperienceSource, Retrieval, Status, Use
 from trainer.experience.reme_client import RemeSource
-from trainer.experience.source import PoolSource
+from trainer.experience.source import STEP_WAIT_S, PoolSource
 from trainer.experience.trajectories import Trajectory
 from trainer.runs.workspace import Workspace
 
@@ -62,9 +62,9 @@ class RunPool:
                 f"there is no pool {settings.pool!r} at {path}, and this run makes none. Fill one first (experience "
                 "preset init_train or init_only, `mcp-evo experience distill`), or name one that exists."
             )
-        self._source = PoolSource(self.opened, self.name, {"min_similarity": MIN_SIMILARITY, "family": family})
+        self._source = PoolSource(self._opened_soon, self.name, {"min_similarity": MIN_SIMILARITY, "family": family})
         self._trials = PoolSource(
-            self.opened,
+            self._opened_soon,
             self.name,
             {"min_similarity": MIN_SIMILARITY, "family": family, "statuses": (Status.QUARANTINED,)},
         )
@@ -72,6 +72,10 @@ class RunPool:
     def opened(self) -> ExperiencePool:
         """The pool's file. Raises PoolError, ExperienceError."""
         return open_pool(self._workspace, self.name, create=self._creates)
+
+    def _opened_soon(self) -> ExperiencePool:
+        """As `opened`, for a question: a locked file is said to be locked before a step has waited for long."""
+        return open_pool(self._workspace, self.name, create=self._creates, wait_s=STEP_WAIT_S)
 
     def protect(self, guards: Iterable[Guarded]) -> PoolProblem | None:
         """Registers evaluation problems; a service keeps none."""

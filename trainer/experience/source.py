@@ -11,6 +11,9 @@ from trainer.experience.pool import Added, ExperiencePool, Moved, Outcome
 from trainer.experience.problems import ExperienceError, PoolError, PoolProblem, ProblemKind
 from trainer.experience.records import Counters, ExperienceRecord, Retrieval, Use
 
+STEP_WAIT_S = 2.0
+"""A step does not wait longer for other users of the file; whoever opens it for one says so (`open_pool`)."""
+
 
 @dataclass
 class PoolSource:
@@ -24,8 +27,7 @@ class PoolSource:
     """Opens the pool; called again after a failure, so that a pool that was repaired is used again."""
     name: str
     search_options: Mapping[str, Any] = field(default_factory=dict)
-    write_wait_s: float = 2.0
-    """A step does not wait longer for other writers."""
+    write_wait_s: float = STEP_WAIT_S
     on_moved: Callable[[list[Moved]], None] | None = None
     problems: dict[ProblemKind, int] = field(default_factory=dict)
     """How often what went wrong."""

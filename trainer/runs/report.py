@@ -47,6 +47,8 @@ class RunReport:
     findings: tuple[Finding, ...]
     alerts: tuple[tuple[Alert, int], ...]
     """Each anomaly that was seen while it ran, in its worst form, with how often; the most severe first."""
+    warnings: tuple[str, ...]
+    """What the worker said went wrong, though it went on."""
     skipped: dict[str, str]
     """Detectors that could not judge, with the metric they miss."""
     reward: tuple[tuple[int, float], ...]
@@ -72,6 +74,7 @@ def build_report(directory: RunDirectory, thresholds: Thresholds = DEFAULT_THRES
         config=directory.read_config(),
         findings=tuple(diagnose_run(directory, thresholds)),
         alerts=tuple(strongest(watch.alerts)),
+        warnings=tuple(str(one.get("text", "")) for one in directory.events() if one.get("kind") == "warning"),
         skipped=watch.skipped,
         reward=tuple(series.points("reward_mean")),
         validation=tuple(validations_of(directory)),
@@ -165,8 +168,9 @@ def report_lines(report: RunReport, *, width: int = 80) -> list[str]:
         lines += [f"  {finding.sentence}" for finding in report.findings[:3]]
     lines += review_lines(report.review)
     alarms = [alert for alert, _ in report.alerts if alert.severity.is_alarm]
-    if alarms:
+    if alarms or report.warnings:
         lines += ["", "Seen while it ran"]
+        lines += [f"  {text}" for text in report.warnings[:MAX_ALARMS]]
         lines += [f"  step {one.step}, {one.severity}, {one.name}: {one.say}" for one in alarms[:MAX_ALARMS]]
     total = sum(report.phase_seconds.values())
     if total > 0:
