@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from pool_helpers import lesson
 from trainer.experience.config import open_source
 from trainer.experience.manager import ExperienceConfig
 from trainer.experience.pool import ExperiencePool, pool_path
-from trainer.experience.problems import PoolError, ProblemKind
+from trainer.experience.problems import PoolError, ProblemKind, of_sqlite
 from trainer.experience.records import Counters
 from trainer.experience.run_pool import RunPool
 from trainer.experience.source import STEP_WAIT_S, PoolSource
@@ -107,6 +108,16 @@ def test_a_step_does_not_wait_long_for_a_file_that_somebody_holds(
         assert found.problem is None
     run.close()
     source.close()
+
+
+@pytest.mark.parametrize(("free", "kind"), [(4096, ProblemKind.DISK_FULL), (10**9, ProblemKind.IO)])
+def test_an_error_of_the_disk_without_space_is_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, kind: ProblemKind
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(total=10**10, used=0, free=free))
+    found = of_sqlite(sqlite3.OperationalError("disk I/O error"), tmp_path / "a.db").problem
+    assert found.kind is kind
+    assert of_sqlite(sqlite3.OperationalError("disk I/O error"), tmp_path / "gone" / "a.db").problem.kind is kind
 
 
 def damage_header(path: Path) -> None:

@@ -7,6 +7,7 @@
 4. Nothing is repaired by deleting: a file that cannot be read is left as it is.
 """
 
+import shutil
 import sqlite3
 from dataclasses import dataclass
 from enum import StrEnum
@@ -70,6 +71,17 @@ class ExperienceError(Exception):
     """Something that was asked of the experience pool and is refused; the message says what is allowed."""
 
 
+NO_SPACE = 64 * 1024
+"""Free bytes below which SQLite cannot make the files beside a pool, which it calls an input or output error."""
+
+
+def _no_space(path: Path) -> bool:
+    try:
+        return shutil.disk_usage(path.parent).free < NO_SPACE
+    except OSError:
+        return False
+
+
 def of_sqlite(error: Exception, path: Path) -> PoolError:
     """The typed error for what SQLite or the file system raised."""
     text = str(error).lower()
@@ -80,7 +92,7 @@ def of_sqlite(error: Exception, path: Path) -> PoolError:
         )
     if "closed database" in text:
         return PoolError(ProblemKind.IO, f"the pool {path} was closed; open it again")
-    if "full" in text or "no space" in text or "errno 28" in text:
+    if "full" in text or "no space" in text or "errno 28" in text or ("disk i/o" in text and _no_space(path)):
         return PoolError(
             ProblemKind.DISK_FULL,
             f"the disk that holds the pool {path} is full; nothing that was stored is lost, free some space and repeat",
