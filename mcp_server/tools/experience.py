@@ -10,6 +10,7 @@ from mcp_server.answers import Answer, Next, Part, answer, clip
 from mcp_server.state import ServerState
 from mcp_server.tooling import ToolSpec
 from mcp_server.tools.training import EvoContext, RunId, state_of
+from trainer.runs.wording import counted
 
 MAX_PAIRS = 8
 _TEXT = 400
@@ -106,8 +107,10 @@ async def search_experience(
         return SearchAnswer(hits=views, next=step)
 
     data = await anyio.to_thread.run_sync(find, state_of(ctx))
-    first = f" The best: {data.hits[0].when_to_use} → {data.hits[0].content}" if data.hits else ""
-    return answer(f"{len(data.hits)} lessons in pool {pool}.{clip(first, _TEXT)}", data)
+    told = f"{counted(len(data.hits), 'lesson')} in pool {pool}."
+    if data.hits:
+        told += f" {clip(f'The best: {data.hits[0].when_to_use} → {data.hits[0].content}', _TEXT)}"
+    return answer(told, data)
 
 
 class PairView(Part):
