@@ -90,6 +90,18 @@ def test_a_model_and_others_against_it(workspace: Workspace) -> None:
     assert plan.config.env == "lookup"
 
 
+def test_relative_models_are_looked_for_beside_the_workspace_wherever_the_process_stands(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = tmp_path / "project"
+    for name in ("mine", "other"):
+        shutil.copytree(BUNDLED_TINY, project / "models" / name)
+    monkeypatch.chdir("/")  # where Claude Desktop starts a server
+    wishes = Wishes(env="calculator", against=["models/other"])
+    plan = plan_evaluation(workspace, "./models/mine", wishes, folder=project)
+    assert [Path(one.model) for one in plan.subjects] == [project / "models" / "mine", project / "models" / "other"]
+
+
 @pytest.mark.parametrize(
     ("wishes", "message"),
     [

@@ -69,7 +69,7 @@ def plan_evaluation(
     """
     ks = tuple(wishes.ks) if wishes.ks is not None else default_ks(wishes.samples)
     _check(wishes, ks)
-    run = find_target(workspace, target)
+    run = find_target(workspace, target, folder)
     overrides = _overrides(wishes)
     learned: list[TrainingConfig] = []
     if run is not None:
@@ -80,7 +80,7 @@ def plan_evaluation(
         config = resolve(overrides={**overrides, "model": target}, policy=policy, folder=folder).config
         subjects = [Subject(name=_short(target), model=config.model)]
     for name in wishes.against:
-        other = find_target(workspace, name)
+        other = find_target(workspace, name, folder)
         subjects.append(_other(other, name, {one.name for one in subjects}, folder))
         if other is not None:
             learned.append(other.directory.read_config())
@@ -133,7 +133,7 @@ def _check(wishes: Wishes, ks: Sequence[int]) -> None:
         raise EvaluationError(f"that is up to {episodes:,} episodes; allowed: {MAX_EPISODES:,}. Lower n or samples.")
 
 
-def find_target(workspace: Workspace | None, target: str) -> Run | None:
+def find_target(workspace: Workspace | None, target: str, folder: Path | None = None) -> Run | None:
     """The run of that id (or `latest`); None: it names a model. Raises RunError, ConfigError where it names neither."""
     could_be_run = workspace is not None and ID_PATTERN.match(target) is not None
     if workspace is not None and could_be_run:
@@ -141,7 +141,7 @@ def find_target(workspace: Workspace | None, target: str) -> Run | None:
         if exact:
             return find_run(workspace, target)
     try:
-        resolve_model(target)
+        resolve_model(target, folder)
     except ConfigError as error:
         beginning = None if workspace is None or not could_be_run else _by_beginning(workspace, target)
         if beginning is not None:
