@@ -4,6 +4,7 @@ Own code (`python:` environments and rewards) is never taken from a tool's argum
 into naming a module. A person names it in a config file and starts with `mcp-evo train --config`.
 """
 
+import logging
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ STOP_ANSWER_S = 3.0
 
 SHOWN_DEFAULTS = frozenset({"env", "model", "difficulty", "problems", "seed"})
 """Fields that are shown even where nobody chose them."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -233,11 +236,19 @@ def shown_settings(resolved: "Resolved") -> list[tuple[str, Any, str]]:
 def stop_in_background(state: ServerState, run_id: str | None) -> "RunDocument":
     """Asks a run to stop and sees to it; answers with how far that is after a moment. Raises RunError."""
     from trainer.runs import supervise
+    from trainer.runs.errors import RunError
     from trainer.runs.registry import find_run
     from trainer.runs.workspace import Workspace
 
     directory = find_run(Workspace(state.root), run_id).directory
-    stopping = threading.Thread(target=supervise.stop_run, args=(directory,), name="stop-run", daemon=True)
+
+    def stop() -> None:
+        try:
+            supervise.stop_run(directory)
+        except (RunError, OSError) as error:  # whoever asked learns it below, or at the next look
+            logger.warning("run %s could not be stopped: %s", directory.run_id, error)
+
+    stopping = threading.Thread(target=stop, name="stop-run", daemon=True)
     stopping.start()
     stopping.join(STOP_ANSWER_S)
     return directory.read_document()
