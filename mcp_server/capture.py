@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS, InputRequiredResult
+from mcp_types import INVALID_PARAMS, CallToolResult, InputRequiredResult, TextContent
 from pydantic import BaseModel
 
 from mcp_server.access.roles import token_name
@@ -119,7 +119,8 @@ class Capture:
         for session, some in by_session.items():
             try:
                 with self._in_place.timed():
-                    self.state.workspace()
+                    if not self.state.exists:
+                        self.state.workspace()
                     if session not in self._opened:
                         self._opened.add(session)
                         self._mark(session, EventKind.SESSION_START, some[0].client)
@@ -232,15 +233,21 @@ def _outcome(result: HandlerResult, failure: str | None) -> tuple[Any, str | Non
         return None, clip(failure, 300)
     if isinstance(result, InputRequiredResult):
         return None
+    if isinstance(result, CallToolResult):
+        texts = [part.text for part in result.content if isinstance(part, TextContent)]
+        return _recorded(" ".join(texts), bool(result.is_error), result.structured_content)
     document = result.model_dump(mode="json", by_alias=True) if isinstance(result, BaseModel) else result
     if not isinstance(document, dict):
         return None
     if document.get("resultType") == "input_required":
         return None
     text = " ".join(part["text"] for part in document.get("content", []) if part["type"] == "text")
-    if document.get("isError"):
+    return _recorded(text, bool(document.get("isError")), document.get("structuredContent"))
+
+
+def _recorded(text: str, is_error: bool, data: Any) -> tuple[Any, str | None]:
+    if is_error:
         return {"text": text[:MAX_RECORDED_BYTES], "isError": True}, clip(text, 300)
-    data = document.get("structuredContent")
     return {"text": text[:MAX_RECORDED_BYTES], "data": bounded(data, MAX_RECORDED_BYTES)}, None
 
 

@@ -88,6 +88,7 @@ class ServerState:
     _watches: "dict[Path, RunWatch]" = field(default_factory=dict, repr=False)
     """Runs that were looked at: what was judged once is not judged again."""
     _home: "Home | None" = field(default=None, repr=False)
+    _trajectories: "TrajectoryStore | None" = field(default=None, repr=False)
     _seeding: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def __post_init__(self) -> None:
@@ -105,7 +106,7 @@ class ServerState:
     @property
     def exists(self) -> bool:
         """Whether the workspace is there already."""
-        return (self.root / "runs").is_dir()
+        return os.path.isdir(f"{self.root}/runs")
 
     def is_answering(self) -> bool:
         """Whether calls come one after the other just now: what nobody waits for is done in a pause."""
@@ -135,9 +136,11 @@ class ServerState:
 
     def trajectories(self) -> "TrajectoryStore":
         """The recorded events of the workspace."""
-        from optimizer.store import TrajectoryStore
+        if self._trajectories is None:
+            from optimizer.store import TrajectoryStore
 
-        return TrajectoryStore(self.root / "trajectories")
+            self._trajectories = TrajectoryStore(self.root / "trajectories")
+        return self._trajectories
 
     def launcher(self) -> "LocalLauncher":
         """What starts workers. Raises RunError where the environment names an impossible worker."""
