@@ -128,6 +128,7 @@ def make_tool(spec: ToolSpec) -> EvoTool:
     tool.parameters = {**without_titles(tool.parameters), "additionalProperties": False}
     if tool.fn_metadata.output_schema is not None:
         tool.fn_metadata.output_schema = shallow(tool.fn_metadata.output_schema)
+        tool.fn_metadata.output_model = None  # an answer was checked when it was made: not once more on its way out
     return tool
 
 
