@@ -5,13 +5,13 @@ that speaks OpenAI's chat API. What comes back is untrusted text: it passes ever
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainer.experience.embed_remote import bearer
-from trainer.experience.http_json import DEFAULT_TIMEOUTS, Timeouts, request_json
-from trainer.experience.problems import ExperienceError, PoolError, ProblemKind
+from trainer.experience.chat_service import ChatService, json_lists
+from trainer.experience.http_json import DEFAULT_TIMEOUTS, Timeouts
+from trainer.experience.problems import ExperienceError
 from trainer.experience.records import ExperienceRecord
 from trainer.experience.redaction import Redactor, redact_shapes
 from trainer.experience.trajectories import Trajectory, groups_of
@@ -21,8 +21,6 @@ MAX_CALLS = 8
 MAX_TEXT = 160
 """Characters of an argument or an answer in a pair."""
 MAX_LESSONS = 5
-MAX_STARTS = 64
-"""Brackets at which a list is looked for in a reply."""
 
 
 @dataclass(frozen=True)
@@ -98,20 +96,9 @@ def ask_endpoint(
 
     `fields`: further fields of the records (family, source, evidence).
     """
-    url = f"{base_url.rstrip('/')}/chat/completions"
-    document = {
-        "model": model,
-        "temperature": 0,
-        "messages": [{"role": "system", "content": _INSTRUCTION}, {"role": "user", "content": _shown(pairs)}],
-    }
-    answer = request_json("POST", url, document, timeouts=timeouts, headers=bearer(api_key_env))
-    if answer.status != 200:
-        raise PoolError(ProblemKind.REFUSED, f"{url} answers {answer.status}: {str(answer.body)[:200]}")
-    try:
-        text = answer.body["choices"][0]["message"]["content"]
-    except (KeyError, IndexError, TypeError) as error:
-        raise PoolError(ProblemKind.BAD_ANSWER, f"{url} answers no chat completion") from error
-    return lessons_in(str(text), author=model, fields=fields)
+    service = ChatService(base_url, model, api_key_env, timeouts)
+    text = service.reply(_INSTRUCTION, _shown(pairs))
+    return lessons_in(text, author=model, fields=fields)
 
 
 def lessons_in(text: str, *, author: str, fields: Mapping[str, Any] | None = None) -> Written:
@@ -132,21 +119,6 @@ def lessons_in(text: str, *, author: str, fields: Mapping[str, Any] | None = Non
             except ExperienceError as error:
                 written.refused.append(f"lesson {number + 1}: {error}")
     return written
-
-
-def json_lists(text: str) -> Iterator[list[Any]]:
-    """The JSON lists in a reply, from the first bracket on; of a reply of brackets only the first `MAX_STARTS`."""
-    decoder, start = json.JSONDecoder(), text.find("[")
-    for _ in range(MAX_STARTS):
-        if start < 0:
-            return
-        try:
-            found, _ = decoder.raw_decode(text, start)
-        except (ValueError, RecursionError):
-            found = None
-        if isinstance(found, list):
-            yield found
-        start = text.find("[", start + 1)
 
 
 _INSTRUCTION = (

@@ -11,10 +11,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from enum import StrEnum
 from typing import Any
 
+from trainer.experience.chat_service import ChatService, NoCompletion, json_lists
 from trainer.experience.config import ExperienceSettings
-from trainer.experience.distil_endpoint import json_lists
-from trainer.experience.embed_remote import bearer
-from trainer.experience.http_json import DEFAULT_TIMEOUTS, Timeouts, request_json
+from trainer.experience.http_json import DEFAULT_TIMEOUTS, Timeouts
 from trainer.experience.problems import ExperienceError, PoolError
 from trainer.experience.redaction import Redactor, redact_shapes
 from trainer.rollout.types import Episode
@@ -55,9 +54,8 @@ class EndpointLabels:
         redact: Redactor = redact_shapes,
     ) -> None:
         """Raises PoolError where the key is named and not set."""
-        self._url, self._model = f"{base_url.rstrip('/')}/chat/completions", model
-        self._headers = bearer(api_key_env)
-        self._timeouts = Timeouts(min(timeouts.connect_s, step_s), min(timeouts.answer_s, step_s))
+        within = Timeouts(min(timeouts.connect_s, step_s), min(timeouts.answer_s, step_s))
+        self._service = ChatService(base_url, model, api_key_env, within)
         self._step_s, self._redact = step_s, redact
         self.labelled = 0
         self.reasons: Counter[Unlabelled] = Counter()
@@ -85,30 +83,17 @@ class EndpointLabels:
         if failures[0] >= GIVE_UP:
             return Unlabelled.SERVICE
         turns = shown_turns(episode, self._redact)
-        document = {
-            "model": self._model,
-            "temperature": 0,
-            "messages": [
-                {"role": "system", "content": _INSTRUCTION},
-                {"role": "user", "content": _question(episode, turns, self._redact)},
-            ],
-        }
         try:
-            answer = request_json("POST", self._url, document, timeouts=self._timeouts, headers=self._headers)
+            text = self._service.reply(_INSTRUCTION, _question(episode, turns, self._redact))
+        except NoCompletion:
+            failures[0] = 0
+            return Unlabelled.UNREADABLE
         except PoolError as error:
             self.last_problem = str(error)
             failures[0] += 1
             return Unlabelled.SERVICE
-        if answer.status != 200:
-            self.last_problem = f"{self._url} answers {answer.status}: {str(answer.body)[:200]}"
-            failures[0] += 1
-            return Unlabelled.SERVICE
         failures[0] = 0
-        try:
-            text = answer.body["choices"][0]["message"]["content"]
-        except (KeyError, IndexError, TypeError):
-            return Unlabelled.UNREADABLE
-        labels = labels_in(str(text), len(turns))
+        labels = labels_in(text, len(turns))
         return Unlabelled.UNREADABLE if labels is None else labels
 
     def document(self) -> dict[str, Any]:
