@@ -23,6 +23,7 @@ Mark = tuple[tuple[str, ...], tuple[int, ...]]
 """Names of the files of a folder, and the time of the last change of each in nanoseconds."""
 
 _NOTHING: Mark = ((), ())
+_PATCHES = "patches"
 _OPENED = 8
 """Files from which a folder is opened, so that the system does not walk its whole path again for each of them."""
 
@@ -39,18 +40,20 @@ class Marks:
         self._names: dict[str, tuple[int, tuple[str, ...]]] = {}
         """Folder → time of its last change, and the names in it."""
 
-    def of(self, folder: str) -> Mark:
+    def of(self, folder: str, changed: int | None = None) -> Mark:
         """The mark of the files of a folder; empty for one that is not there.
 
-        Times are those of the inode, which a write, a rename and a change of the times all move.
+        Times are those of the inode, which a write, a rename and a change of the times all move. `changed`: the time of
+        the folder's own last change, for a caller that has just asked for it.
         """
-        now = time.time_ns()
-        try:
-            changed = os.stat(folder).st_ctime_ns
-        except (FileNotFoundError, NotADirectoryError):
-            return _NOTHING
+        if changed is None:
+            try:
+                changed = os.stat(folder).st_ctime_ns
+            except (FileNotFoundError, NotADirectoryError):
+                return _NOTHING
         known = self._names.get(folder)
         if known is None or known[0] != changed:
+            now = time.time_ns()
             try:
                 known = changed, tuple(os.listdir(folder))
             except (FileNotFoundError, NotADirectoryError):  # a file, or gone meanwhile
@@ -64,6 +67,13 @@ class Marks:
             return names, _times(folder, names)
         except OSError:  # a link among them that leads nowhere or to itself
             return names, tuple([_changed(f"{folder}/{name}") for name in names])
+
+    def of_skill(self, folder: str) -> tuple[Mark, Mark]:
+        """The marks of a skill's folder and of its patches."""
+        mine = names, times = self.of(folder)
+        if _PATCHES not in names:
+            return mine, _NOTHING
+        return mine, self.of(f"{folder}/{_PATCHES}", times[names.index(_PATCHES)])
 
 
 def _times(folder: str, names: Sequence[str]) -> tuple[int, ...]:
@@ -112,8 +122,8 @@ class SourceCache:
 
         def read(entries: Sequence[SkillEntry]) -> list[ReadSkill]:
             now = time.time_ns()
-            folders = [f"{self._root}/{one.group}/{one.name}" for one in entries]
-            marks = [(self._marks.of(folder), self._marks.of(f"{folder}/patches")) for folder in folders]
+            root, of_skill = str(self._root), self._marks.of_skill
+            marks = [of_skill(f"{root}/{one.group}/{one.name}") for one in entries]
             return [
                 self._read(reader, entry, mark, now)
                 if f"{entry.group}/{entry.name}" not in touched
