@@ -58,6 +58,15 @@ def test_a_program_that_does_not_exist_is_one_clear_error(tmp_path: Path) -> Non
         start(("/no/such/program",), tmp_path)
 
 
+def test_a_child_that_nobody_waits_for_is_no_zombie_once_another_one_starts(tmp_path: Path) -> None:
+    first = start((sys.executable, "-P", "-c", "pass"), tmp_path)
+    until(lambda: psutil.Process(first.pid).status() == psutil.STATUS_ZOMBIE)
+    second = start((sys.executable, "-P", "-c", "pass"), tmp_path)
+    assert not psutil.pid_exists(first.pid)
+    assert processes.exit_status(first) == 0  # and it is still known
+    until(lambda: not processes.is_alive(second))
+
+
 def test_a_pid_alone_is_not_an_identity(tmp_path: Path) -> None:
     identity = start(SLEEP, tmp_path)
     try:

@@ -183,6 +183,8 @@ def spawn(
 ) -> tuple[ProcessIdentity, subprocess.Popen[bytes]]:
     """Starts a detached process. Raises RunError where the program cannot be started, OSError where the log cannot."""
     require_posix()
+    for _, earlier in list(_children.values()):  # a run's state may be final before its process is gone: no zombies
+        earlier.poll()
     with open(log_path, "ab") as log:
         try:
             process = subprocess.Popen(
